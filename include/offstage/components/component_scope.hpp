@@ -101,10 +101,14 @@ std::invoke_result_t<Body> run(Component& component, Body&& body) {
   if constexpr (std::is_void_v<Result>) {
     guarded();
     scope.close();
-  } else {
+  } else if constexpr (std::is_reference_v<Result>) {
     Result result = guarded();
     scope.close();
-    return static_cast<Result&&>(result);
+    return static_cast<Result>(result);
+  } else {
+    auto result = guarded();
+    scope.close();
+    return result;
   }
 }
 
