@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 class PinnedModuleStagerTest : public StagingTest {};
 
 TEST_F(PinnedModuleStagerTest, TensorsAreOnTheHostThenOnTheDeviceThenOnTheHost) {
-  const torch::nn::Linear linear(4, 3);
+  torch::nn::Linear linear(4, 3);
   const at::Tensor weight = linear->weight.detach().clone();
   const auto stager = stage(named_tensors(linear));
   EXPECT_TRUE(linear->weight.device().is_cpu());
@@ -33,7 +33,7 @@ TEST_F(PinnedModuleStagerTest, TensorsAreOnTheHostThenOnTheDeviceThenOnTheHost) 
 }
 
 TEST_F(PinnedModuleStagerTest, AForwardOnTheDeviceGivesTheBytesOfTheHost) {
-  const torch::nn::Linear linear(32, 16);
+  torch::nn::Linear linear(32, 16);
   const at::Tensor input = at::rand({8, 32});
   const at::Tensor expected = linear->forward(input);
   const auto stager = stage(named_tensors(linear));
@@ -109,27 +109,30 @@ TEST_F(PinnedModuleStagerTest, PinnedBytesAreTheStoragesRoundedToTheAlignment) {
   EXPECT_EQ(simulator.pinned_bytes() - before, 3 * 1024);
 }
 
-// A chunk, not a slab: 1.15 E of memory hold a component of E whose returning slab a small tensor
-// has been carved out of.
+// Chunks, not a slab: in 1.15 E of memory a component of E returns although a tensor of E/88 was
+// carved out of its cached memory and stays. As one slab it finds no hole, and only the retry, which
+// goes storage by storage, still places it.
 TEST_F(PinnedModuleStagerTest, AComponentReturnsAlthoughASmallTensorWasCarvedOutOfItsMemory) {
-  constexpr std::int64_t kComponent = 88 * kMiB;
-  const auto cycle = [this](std::int64_t chunk_bytes_max) {
+  constexpr std::int64_t kComponent = 176 * kMiB;
+  const auto retries = [this](std::int64_t chunk_bytes_max) {
     simulator.reset();
     simulator.set_capacity(0, kComponent * 115 / 100);
-    const auto stager = stage(numbered_tensors(88, kMiB / 4), {.chunk_bytes_max = chunk_bytes_max});
-    const auto cache = retaining_cache();
-    stager->set_cache(cache);
+    const auto stager = stage(numbered_tensors(88, kMiB / 2), {.chunk_bytes_max = chunk_bytes_max});
+    stager->set_cache(retaining_cache());
     stager->load();
     stager->offload();
-    at::Tensor small;
+    at::Tensor carved;
     {
       const c10::StreamGuard guard(context->copy_stream());  // The stream that owns the cache.
-      small = at::empty({kComponent / 88}, at::TensorOptions().dtype(at::kByte).device(device()));
+      carved = at::empty({kComponent / 88}, at::TensorOptions().dtype(at::kByte).device(device()));
     }
+    EXPECT_GT(simulator.memory().inactive_split, 0) << "the tensor was to come from the cache";
     stager->load();
+    EXPECT_TRUE(stager->is_loaded());
+    return stager->counters().out_of_memory_retries;
   };
-  EXPECT_NO_THROW(cycle(kComponent / 11));
-  EXPECT_THROW(cycle(kComponent), c10::OutOfMemoryError) << "as one slab it cannot return";
+  EXPECT_EQ(retries(kComponent / 11), 0);
+  EXPECT_EQ(retries(kComponent), 1);
 }
 
 TEST_F(PinnedModuleStagerTest, LoadAndOffloadAreIdempotent) {  // case C33
@@ -172,7 +175,7 @@ TEST_F(PinnedModuleStagerTest, WithoutACacheEveryOffloadReleasesAndWithOneInside
 
 // Really asynchronous: the copy stream stands still, and load() returns.
 TEST_F(PinnedModuleStagerTest, LoadReturnsWhileTheCopyStreamAndTheComputeStreamStandStill) {
-  const torch::nn::Linear linear(16, 16);
+  torch::nn::Linear linear(16, 16);
   const at::Tensor input = at::rand({4, 16});
   const at::Tensor expected = linear->forward(input);
   const at::Tensor on_device = input.to(device());
@@ -199,7 +202,7 @@ TEST_F(PinnedModuleStagerTest, CopiesRunWhileTheComputeStreamStandsStill) {
 
 // case C26: the wait is placed on the caller's stream, not on the default or the copy stream.
 TEST_F(PinnedModuleStagerTest, TheCallersStreamWaitsForTheCopies) {
-  const torch::nn::Linear linear(16, 16);
+  torch::nn::Linear linear(16, 16);
   const at::Tensor input = at::rand({4, 16});
   const at::Tensor expected = linear->forward(input);
   const at::Tensor on_device = input.to(device());
@@ -216,7 +219,7 @@ TEST_F(PinnedModuleStagerTest, TheCallersStreamWaitsForTheCopies) {
 
 // P01: already loaded, but on another stream.
 TEST_F(PinnedModuleStagerTest, ASecondStreamWaitsForACopyThatIsStillUnderWay) {
-  const torch::nn::Linear linear(16, 16);
+  torch::nn::Linear linear(16, 16);
   const at::Tensor input = at::rand({4, 16});
   const at::Tensor expected = linear->forward(input);
   const at::Tensor on_device = input.to(device());
@@ -237,8 +240,8 @@ TEST_F(PinnedModuleStagerTest, ASecondStreamWaitsForACopyThatIsStillUnderWay) {
 
 // The memory of an offloaded component goes to the next one, behind the compute that uses it.
 TEST_F(PinnedModuleStagerTest, AnOffloadUnderQueuedComputeDoesNotDisturbIt) {
-  const torch::nn::Linear first(64, 64);
-  const torch::nn::Linear second(64, 64);
+  torch::nn::Linear first(64, 64);
+  torch::nn::Linear second(64, 64);
   const at::Tensor input = at::rand({4, 64});
   const at::Tensor expected = first->forward(input);
   const at::Tensor on_device = input.to(device());
@@ -257,8 +260,8 @@ TEST_F(PinnedModuleStagerTest, AnOffloadUnderQueuedComputeDoesNotDisturbIt) {
 }
 
 TEST_F(PinnedModuleStagerTest, AnOffloadWaitsForADeclaredStream) {
-  const torch::nn::Linear first(64, 64);
-  const torch::nn::Linear second(64, 64);
+  torch::nn::Linear first(64, 64);
+  torch::nn::Linear second(64, 64);
   const at::Tensor input = at::rand({4, 64});
   const at::Tensor expected = first->forward(input);
   const at::Tensor on_device = input.to(device());
@@ -394,7 +397,7 @@ TEST_F(PinnedModuleStagerTest, AModuleThatLivesOnTheDeviceIsTakenOver) {
 }
 
 TEST_F(PinnedModuleStagerTest, InferenceModeAroundLoadsChangesNoTensorsKind) {
-  const torch::nn::Linear linear(4, 4);
+  torch::nn::Linear linear(4, 4);
   const auto stager = stage(named_tensors(linear));
   {
     const c10::InferenceMode mode;
@@ -409,7 +412,7 @@ TEST_F(PinnedModuleStagerTest, InferenceModeAroundLoadsChangesNoTensorsKind) {
 }
 
 TEST_F(PinnedModuleStagerTest, RecordingGradientsIsReportedOnce) {
-  const torch::nn::Linear linear(4, 4);
+  torch::nn::Linear linear(4, 4);
   const auto stager = stage(named_tensors(linear));
   {
     const c10::InferenceMode mode;
