@@ -309,8 +309,8 @@ void register_fallback() {
   static auto* const whole =
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__,
                          static_cast<std::uint32_t>(__LINE__));
-  for (const char* name :
-       {"native_layer_norm", "native_group_norm", "scaled_dot_product_attention"}) {
+  for (const char* name : {"_convolution", "convolution", "native_group_norm", "native_layer_norm",
+                           "scaled_dot_product_attention"}) {
     whole->impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
   }
 }
