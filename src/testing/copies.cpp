@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_memory.hpp"
+#include "kernel_library.hpp"
 #include "pinned_ranges.hpp"
 #include "registration.hpp"
 #include "runtime.hpp"
@@ -9,7 +10,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_local_scalar_dense_ops.h>
 #include <ATen/ops/resize_ops.h>
-#include <torch/library.h>
 
 #include <utility>
 
@@ -110,12 +110,16 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
 }  // namespace
 
 void register_copies() {
-  static auto* const library =
-      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__,
-                         static_cast<std::uint32_t>(__LINE__));
-  library->impl("_copy_from", &copy_from);
-  library->impl("_copy_from_and_resize", &copy_from_and_resize);
-  library->impl("_local_scalar_dense", &local_scalar_dense);
+  torch::Library& library = add_library("aten");
+  library.impl("_copy_from", &copy_from);
+  library.impl("_copy_from_and_resize", &copy_from_and_resize);
+  library.impl("_local_scalar_dense", &local_scalar_dense);
+  // Conjugate and negative bits are resolved by the copy itself; by default LibTorch would resolve
+  // them first, with a copy, and so on for ever.
+  for (const auto key : {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative}) {
+    torch::Library& through = add_library("aten", key);
+    through.impl("_copy_from", torch::CppFunction::makeFallthrough());
+  }
 }
 
 }  // namespace testing::detail

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kernel_library.hpp"
 #include "registration.hpp"
 #include "runtime.hpp"
 
@@ -12,7 +13,6 @@
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/DeviceGuard.h>
-#include <torch/library.h>
 
 #include <optional>
 
@@ -99,22 +99,20 @@ at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef size, at::IntArray
 }  // namespace
 
 void register_factories_and_views() {
-  static auto* const library =
-      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__,
-                         static_cast<std::uint32_t>(__LINE__));
-  library->impl("empty.memory_format", &empty);
-  library->impl("empty_strided", &empty_strided);
-  library->impl("resize_", &resize);
-  library->impl("set_.source_Storage_storage_offset", &set_storage);
-  library->impl("set_.source_Storage", &set_whole_storage);
-  library->impl("set_.source_Tensor", &set_tensor);
-  library->impl("record_stream", &record_stream);
-  library->impl("as_strided", &as_strided);
-  library->impl("view", &at::native::view);
-  library->impl("_reshape_alias", &at::native::_reshape_alias);
-  library->impl("unfold", &at::native::unfold);
-  library->impl("view_as_real", &at::native::view_as_real);
-  library->impl("view_as_complex", &at::native::view_as_complex);
+  torch::Library& library = add_library("aten");
+  library.impl("empty.memory_format", &empty);
+  library.impl("empty_strided", &empty_strided);
+  library.impl("resize_", &resize);
+  library.impl("set_.source_Storage_storage_offset", &set_storage);
+  library.impl("set_.source_Storage", &set_whole_storage);
+  library.impl("set_.source_Tensor", &set_tensor);
+  library.impl("record_stream", &record_stream);
+  library.impl("as_strided", &as_strided);
+  library.impl("view", &at::native::view);
+  library.impl("_reshape_alias", &at::native::_reshape_alias);
+  library.impl("unfold", &at::native::unfold);
+  library.impl("view_as_real", &at::native::view_as_real);
+  library.impl("view_as_complex", &at::native::view_as_complex);
 }
 
 }  // namespace testing::detail

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kernel_library.hpp"
 #include "registration.hpp"
 #include "runtime.hpp"
 #include "tensor_alias.hpp"
@@ -11,7 +12,6 @@
 #include <ATen/ops/empty_strided_ops.h>
 #include <ATen/ops/resize_ops.h>
 #include <c10/util/strides.h>
-#include <torch/library.h>
 
 #include <cstring>
 #include <functional>
@@ -299,19 +299,15 @@ void fallback(const c10::OperatorHandle& op, Stack* stack) {
 }  // namespace
 
 void register_fallback() {
-  static auto* const all =
-      new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__,
-                         static_cast<std::uint32_t>(__LINE__));
-  all->fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  torch::Library& all = add_library("_");
+  all.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 
   // LibTorch would take these apart for a device without kernels of its own; the CPU does not, and
   // rounds differently.
-  static auto* const whole =
-      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__,
-                         static_cast<std::uint32_t>(__LINE__));
-  for (const char* name :
-       {"native_layer_norm", "native_group_norm", "scaled_dot_product_attention"}) {
-    whole->impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  torch::Library& whole = add_library("aten");
+  for (const char* name : {"_convolution", "convolution", "native_group_norm", "native_layer_norm",
+                           "scaled_dot_product_attention"}) {
+    whole.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
   }
 }
 

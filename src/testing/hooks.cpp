@@ -5,8 +5,10 @@
 #include "runtime.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -93,6 +95,8 @@ void resize_storage(const c10::Storage& storage, std::size_t bytes) {
 void register_hooks() {
   at::setHostAllocator(kSimulated, &SimulatedHostAllocator::get());
   at::RegisterPrivateUse1HooksInterface(new Hooks);
+  // Before that LibTorch takes no host memory for pinned.
+  at::globalContext().lazyInitDevice(kSimulated);
 }
 
 }  // namespace testing::detail
