@@ -10,7 +10,7 @@
 #include <offstage/retention/retention_policy.hpp>
 
 #include <cstdint>
-#include <string>
+#include <sstream>
 #include <string_view>
 
 OFFSTAGE_NAMESPACE_BEGIN
