@@ -140,23 +140,23 @@ class CancellableTelemetry final : public TelemetryBackend {
   FakeTelemetry fake{kWithin};
 };
 
+/// Runs `body` in a thread that is cancelled at its next cancellation point.
 template <typename Body>
-bool is_cancelled_in(Body body) {
+void run_in_cancelled_thread(Body body) {
   std::thread thread([&] {
     ::pthread_cancel(::pthread_self());
     body();
     ::pthread_testcancel();
   });
   thread.join();
-  return true;
 }
 
 TEST(BoundedAllocatorCacheThreadsTest, ACancelledThreadUnwindsThroughADecision) {
   const auto telemetry = std::make_shared<CancellableTelemetry>();
   BoundedAllocatorCache cache(kDevice, telemetry);
-  is_cancelled_in([&] { cache.release_if_needed(); });
+  run_in_cancelled_thread([&] { cache.release_if_needed(); });
   EXPECT_FALSE(cache.last_decision().has_value()) << "a cancellation is not a failed figure";
-  is_cancelled_in([&] { cache.release_if_needed(/*force=*/true); });
+  run_in_cancelled_thread([&] { cache.release_if_needed(/*force=*/true); });
   EXPECT_EQ(cache.counters().release_failures, 0) << "a cancellation is not a failed release";
   EXPECT_EQ(telemetry->fake.calls().release_cached, 0);
 }
@@ -164,7 +164,7 @@ TEST(BoundedAllocatorCacheThreadsTest, ACancelledThreadUnwindsThroughADecision) 
 TEST(BoundedAllocatorCacheThreadsTest, AReleaseThatMayNotThrowIsNotCancelled) {
   const auto telemetry = std::make_shared<CancellableTelemetry>();
   BoundedAllocatorCache cache(kDevice, telemetry);
-  is_cancelled_in([&] { cache.release_forced(); });
+  run_in_cancelled_thread([&] { cache.release_forced(); });
   EXPECT_EQ(cache.counters().releases, 1);
 }
 
