@@ -225,8 +225,9 @@ class Call {
   }
 
   void enqueue() {
-    stream_.enqueue(
-        make_task(std::make_shared<Stack>(ValueMapper(at::kCPU, to_operand)(arguments_))));
+    // The worker's alone from here on: the mapper's own references are gone before it starts.
+    auto operands = std::make_shared<Stack>(ValueMapper(at::kCPU, to_operand)(arguments_));
+    stream_.enqueue(make_task(std::move(operands)));
   }
 
   void run_and_wait(Stack& stack) {
