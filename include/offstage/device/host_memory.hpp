@@ -35,7 +35,7 @@ class HostMemory {
   /// False if `pin` does nothing and copies from this memory block the host.
   [[nodiscard]] virtual bool pins() const noexcept = 0;
 
-  /// Memory of at least `bytes` bytes, page-aligned and zeroed.
+  /// Memory of at least `bytes` bytes, aligned to a page. Its contents are unspecified.
   /// @param bytes  More than 0.
   /// @throws HostMemoryError if there is none.
   [[nodiscard]] virtual void* allocate(std::int64_t bytes);

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// Words for an exception of any type, and cancellation kept out of clean-up code.
+
+#include <offstage/base/config.hpp>
+
+#include <c10/util/Exception.h>
+
+#include <exception>
+#include <pthread.h>
+#include <string>
+
+OFFSTAGE_NAMESPACE_BEGIN
+
+/// What the exception being handled says: LibTorch's errors without their backtrace, a fixed text
+/// for what does not derive from std::exception. Never throws: without memory the text is short.
+/// @pre Called in a handler, and not for a forced unwinding (`abi::__forced_unwind`).
+[[nodiscard]] inline std::string current_exception_text() noexcept {
+  try {
+    try {
+      throw;
+    } catch (const c10::Error& error) {
+      return error.what_without_backtrace();
+    } catch (const std::exception& error) {
+      return error.what();
+    } catch (const std::string& text) {
+      return text;
+    } catch (const char* text) {
+      return text == nullptr ? "" : text;
+    } catch (...) {
+      return "an exception that is not a std::exception";
+    }
+  } catch (...) {
+    return "out of memory";
+  }
+}
+
+/// Defers cancellation of the calling thread (`pthread_cancel`) for its lifetime. Clean-up that
+/// must finish, and functions that must not throw, hold one: a cancellation acted upon inside a
+/// noexcept function ends the program.
+class CancellationDeferral {
+ public:
+  CancellationDeferral() noexcept { ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &previous_); }
+  ~CancellationDeferral() { ::pthread_setcancelstate(previous_, nullptr); }
+  CancellationDeferral(const CancellationDeferral&) = delete;
+  CancellationDeferral& operator=(const CancellationDeferral&) = delete;
+  CancellationDeferral(CancellationDeferral&&) = delete;
+  CancellationDeferral& operator=(CancellationDeferral&&) = delete;
+
+ private:
+  int previous_ = PTHREAD_CANCEL_ENABLE;
+};
+
+OFFSTAGE_NAMESPACE_END

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// Lists the tensors of a module under their paths, whatever kind of module it is.
+
+#include <offstage/base/config.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <concepts>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+OFFSTAGE_NAMESPACE_BEGIN
+
+/// A tensor and the path that messages call it by, such as "blocks.1.weight".
+struct NamedTensor {
+  std::string path;
+  at::Tensor tensor;  ///< A handle: shares the tensor with its module.
+};
+
+namespace detail {
+
+/// The module behind a module, a module holder (`torch::nn::Linear`) or a pointer to a module.
+template <class Module>
+const auto& module_of(const Module& module) {
+  if constexpr (requires { module.named_parameters(true); }) {
+    return module;
+  } else {
+    return *module;
+  }
+}
+
+template <class List>
+void append_tensors(const List& list, const std::string& prefix, std::vector<NamedTensor>& out) {
+  for (const auto& item : list) {
+    // A registered but undefined tensor (the bias of a Linear without bias) holds nothing to move.
+    if (item.value().defined()) out.push_back({prefix + item.key(), item.value()});
+  }
+}
+
+template <class Module>
+void append_module(const Module& module, const std::string& prefix, std::vector<NamedTensor>& out) {
+  append_tensors(module_of(module).named_parameters(true), prefix, out);
+  append_tensors(module_of(module).named_buffers(true), prefix, out);
+}
+
+}  // namespace detail
+
+/// What `named_tensors` takes: a `torch::nn::Module`, a holder of one, or a pointer to one.
+template <class Module>
+concept ModuleLike = requires(const Module& module) {
+  detail::module_of(module).named_parameters(true);
+  detail::module_of(module).named_buffers(true);
+};
+
+/// The parameters, then the buffers of each module. Undefined ones are left out; a tensor that is
+/// registered twice comes twice (the stager counts it once). Of several modules the paths start
+/// with the module's place in the list: "0.weight", "1.weight".
+///
+/// A tensor that is a plain member of a module, neither parameter nor buffer, is unknown to
+/// LibTorch: add it to the list by hand.
+template <ModuleLike... Modules>
+  requires(sizeof...(Modules) > 0)
+[[nodiscard]] std::vector<NamedTensor> named_tensors(const Modules&... modules) {
+  std::vector<NamedTensor> tensors;
+  std::size_t place = 0;
+  (detail::append_module(
+       modules, sizeof...(Modules) == 1 ? std::string() : std::to_string(place++) + ".", tensors),
+   ...);
+  return tensors;
+}
+
+OFFSTAGE_NAMESPACE_END

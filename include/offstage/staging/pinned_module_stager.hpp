@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// Moves the tensors of one component between host masters and a device.
+
+#include <offstage/base/bytes.hpp>
+#include <offstage/base/config.hpp>
+#include <offstage/device/device_context.hpp>
+#include <offstage/staging/named_tensor.hpp>
+#include <offstage/staging/stageable.hpp>
+
+#include <c10/core/Stream.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+OFFSTAGE_NAMESPACE_BEGIN
+
+class BoundedAllocatorCache;  // <offstage/retention/bounded_allocator_cache.hpp>
+
+/// How a stager lays out and pins its masters.
+struct StagerOptions {
+  /// Name of the component, for messages and events.
+  std::string name = "component";
+  /// False: masters stay pageable, and loads block the host while they copy.
+  bool pin_memory = true;
+  /// True: pinning that fails is an error. False: the masters stay pageable, with one warning.
+  bool strict_pinning = false;
+  /// Alignment of each storage in bytes, a power of two of at least 16. The default is what device
+  /// allocators give themselves; below 256 the results may differ from an unstaged run.
+  std::int64_t alignment = 512;
+  /// Upper bound in bytes of one piece of device memory and of one copy. A component is moved in as
+  /// few pieces as this allows; a single storage is never split.
+  std::int64_t chunk_bytes_max = 512 * kMiB;
+};
+
+/// What a stager did so far. Each is a sum since its construction.
+struct StagerCounters {
+  std::int64_t loads = 0;           ///< Loads that moved the component; no-ops do not count.
+  std::int64_t offloads = 0;        ///< The same for offloads.
+  std::int64_t out_of_memory_retries = 0;
+  std::int64_t forced_releases = 0; ///< One for each failed attempt.
+  std::int64_t allocations = 0;     ///< Pieces of device memory asked for and got.
+  std::int64_t copies = 0;          ///< Copies to the device queued.
+  std::int64_t event_records = 0;
+  std::int64_t stream_waits = 0;    ///< A stream made to wait for an event.
+  std::int64_t host_waits = 0;      ///< The host made to wait for a stream (releases not counted).
+};
+
+/// Keeps one component (a module, several modules, or a list of tensors) in host memory of exact
+/// size, and copies it to a device when it is needed.
+///
+/// After construction every tensor is bound to its *master*, memory of this object on the host.
+/// `load()` copies the masters to the device and binds the tensors to the copies; `offload()` binds
+/// them back and drops the copies. Nothing is ever copied back: what is written to the device copies
+/// is lost at the next offload.
+///
+/// @par What is kept
+/// Tensors that share memory still share it, on either side; sizes, strides, dtypes, conj and neg
+/// bits, requires_grad and hooks stay. Every handle to a managed tensor sees each move, because the
+/// tensor itself is re-bound.
+///
+/// @par Streams
+/// A load allocates and copies on the context's copy stream, and makes the calling thread's current
+/// stream wait for the copies; the host does not wait. An offload makes the copy stream wait for every
+/// stream that a load made wait or that `use_on()` declared, and for the one current at the offload;
+/// the host does not wait, unless the allocator's cache is released.
+/// `Tensor::record_stream` has no effect on staged tensors: declare other streams with `use_on()`.
+///
+/// @par Threads
+/// All members may be called concurrently; they run one after another. Moving a component while
+/// another thread computes with it is a data race of that program.
+///
+/// @par Errors
+/// If a load fails, the component is as before it: bound to its masters. Out of memory is met by a
+/// release of the allocator's cache and exactly one more try. If an offload fails, the component is
+/// bound to its masters all the same. Every failed attempt is followed by one forced release.
+///
+/// @par Ownership
+/// Shares the tensors with their modules. The masters live as long as any tensor is bound to them,
+/// also beyond this object.
+class PinnedModuleStager final : public Stageable {
+ public:
+  /// Takes over the tensors: checks them all, copies them into masters, binds them there, and frees
+  /// what held them before.
+  ///
+  /// @param tensors  What `named_tensors()` lists, or a list made by hand.
+  /// @param context  The device, shared with all others that stage there. Not null.
+  /// @throws InvalidArgument for a null context, or options out of range.
+  /// @throws StagingError naming the tensor that cannot be staged; nothing was changed.
+  /// @throws HostMemoryError if the host memory cannot be had (nothing was changed), or cannot be
+  ///         pinned and `strict_pinning` asks for it (values and devices are as before).
+  PinnedModuleStager(std::vector<NamedTensor> tensors, std::shared_ptr<DeviceContext> context,
+                     StagerOptions options = {});
+
+  PinnedModuleStager(const PinnedModuleStager&) = delete;
+  PinnedModuleStager& operator=(const PinnedModuleStager&) = delete;
+  PinnedModuleStager(PinnedModuleStager&&) = delete;
+  PinnedModuleStager& operator=(PinnedModuleStager&&) = delete;
+
+  /// Binds the tensors to their masters and drops the device memory. Does not wait and never throws.
+  ~PinnedModuleStager() override;
+
+  /// Binds the component to device memory. If it is loaded already, only makes the current stream
+  /// wait until its copies are there.
+  /// @throws c10::OutOfMemoryError if it does not fit even after a release.
+  /// @throws StateError if a managed tensor was replaced, moved or reshaped since it was bound, or in
+  ///         a forked child.
+  void load() override;
+
+  /// Binds the component back to its masters and drops the device memory; then lets the cache decide
+  /// whether the allocator keeps it (without a cache, it is released). Nothing if not loaded.
+  /// @throws StateError if user code replaced a managed tensor while it was loaded: that one is left
+  ///         alone, all else is done.
+  void offload() override;
+
+  /// True: a failed attempt was already followed by a forced release when its error arrives.
+  [[nodiscard]] bool handles_own_failures() const noexcept override { return true; }
+
+  /// Declares that `stream` uses the component: it waits for the copies now, and the next offload
+  /// waits for it.
+  /// @throws StateError if the component is not loaded.
+  /// @throws InvalidArgument if the stream is of another device.
+  void use_on(const c10::Stream& stream);
+
+  /// Attaches a cache, or detaches it with null. From the next offload on.
+  void set_cache(std::shared_ptr<BoundedAllocatorCache> cache);
+
+  /// Blocks the host until no copy reads the masters any more: only then may they be written.
+  void wait_copies();
+
+  [[nodiscard]] bool is_loaded() const;
+  [[nodiscard]] const std::string& name() const noexcept;
+
+  /// Device memory of one load, in bytes: each storage rounded up to the alignment.
+  [[nodiscard]] std::int64_t bytes() const noexcept override;
+  [[nodiscard]] c10::Device device() const noexcept override;
+  /// Host memory of the masters that is pinned, in bytes.
+  [[nodiscard]] std::int64_t pinned_bytes() const noexcept;
+  /// Pieces in which a load moves the component.
+  [[nodiscard]] std::size_t chunk_count() const noexcept;
+  /// Storages (sets of tensors that share memory) and tensors under management.
+  [[nodiscard]] std::size_t storage_count() const noexcept;
+  [[nodiscard]] std::size_t tensor_count() const noexcept;
+  /// Device memory in bytes that offloads dropped and that user code still holds views of.
+  [[nodiscard]] std::int64_t still_referenced_bytes() const;
+  [[nodiscard]] StagerCounters counters() const;
+
+ private:
+  class Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+OFFSTAGE_NAMESPACE_END

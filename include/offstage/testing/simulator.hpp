@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// An accelerator in software: LibTorch takes it for a real asynchronous device.
+
+#include <offstage/base/bytes.hpp>
+#include <offstage/base/config.hpp>
+#include <offstage/device/host_memory.hpp>
+
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+OFFSTAGE_NAMESPACE_BEGIN
+namespace testing {
+
+/// What device memory is filled with when it is fresh from the device and when it is freed. As
+/// float, bfloat16 or half, four or two such bytes make a NaN.
+inline constexpr unsigned char kPoisonByte = 0xff;
+
+/// The most devices that a simulator can have.
+inline constexpr int kMaxSimulatedDevices = 16;
+
+struct SimulatorOptions {
+  /// The name of the device type ("sim:0"). A process can only ever have one.
+  std::string name = "sim";
+  /// 1 to `kMaxSimulatedDevices`.
+  int device_count = 2;
+  /// Memory of each device, in bytes.
+  std::int64_t capacity_bytes = kGiB;
+  /// False: the allocator is only a `c10::Allocator`, so that LibTorch's generic statistics are
+  /// out of reach (as with torch_npu up to 2.12); `Simulator::memory` and `empty_cache` still work.
+  bool is_device_allocator = true;
+  /// Fill fresh and freed device memory with `kPoisonByte`, in stream order.
+  bool poison = true;
+};
+
+/// How often things happened on one device since `install`. Only ever grows.
+struct SimulatorCounters {
+  std::int64_t allocations = 0;         ///< Blocks handed out by the caching allocator.
+  std::int64_t frees = 0;               ///< Blocks given back to it.
+  std::int64_t segments_allocated = 0;  ///< Taken from the device (what cudaMalloc would do).
+  std::int64_t segments_released = 0;   ///< Given back to the device (cudaFree).
+  std::int64_t cache_releases = 0;      ///< emptyCache; one call counts on every device. The wait
+                                        ///< inside is not in `host_waits`.
+  std::int64_t copies_h2d = 0;
+  std::int64_t copies_d2h = 0;
+  std::int64_t copies_d2d = 0;  ///< Counted on the source's device.
+  std::int64_t bytes_h2d = 0;   ///< Bytes of the source; so for the other two.
+  std::int64_t bytes_d2h = 0;
+  std::int64_t bytes_d2d = 0;
+  std::int64_t events_recorded = 0;  ///< By the program; the simulator's own are not counted.
+  std::int64_t stream_waits = 0;     ///< Streams made to wait for an event by the program.
+  std::int64_t host_waits = 0;       ///< Waits that the program demanded: synchronising a stream,
+                                     ///< an event or a device, and every copy that is blocking or
+                                     ///< has a pageable host side.
+  std::int64_t kernel_waits = 0;     ///< Waits that the simulator makes for operations it cannot
+                                     ///< queue (its own limitation), and those of `item()`.
+  std::int64_t kernels = 0;        ///< Operations computed, copies and fills of freed memory apart.
+  std::int64_t out_of_memory = 0;  ///< Allocations that threw `c10::OutOfMemoryError`.
+
+  /// What happened between `earlier` and this reading.
+  [[nodiscard]] SimulatorCounters operator-(const SimulatorCounters& earlier) const noexcept;
+  friend bool operator==(const SimulatorCounters&, const SimulatorCounters&) = default;
+};
+
+/// Figures of one device's memory, in bytes; the meaning is that of LibTorch's `DeviceStats`.
+struct SimulatorMemory {
+  std::int64_t reserved = 0;        ///< Taken from the device.
+  std::int64_t allocated = 0;       ///< Handed out, rounded as the allocator rounds.
+  std::int64_t active = 0;          ///< `allocated`, and freed blocks that a recorded stream holds.
+  std::int64_t inactive_split = 0;  ///< Free parts of segments partly in use.
+  std::int64_t peak_reserved = 0;
+  std::int64_t peak_allocated = 0;
+  std::int64_t free = 0;      ///< `total - reserved`, never negative.
+  std::int64_t total = 0;     ///< The capacity.
+  std::int64_t segments = 0;  ///< Count, not bytes.
+};
+
+/// Keeps one stream from running what is queued behind the hold, until `release()` or destruction.
+///
+/// The way to test that something is asynchronous: hold the stream, call, and see the call return.
+/// Releasing after the program's exit has begun, or twice, does nothing.
+class StreamHold {
+ public:
+  StreamHold(StreamHold&&) noexcept;
+  StreamHold& operator=(StreamHold&&) noexcept;
+  ~StreamHold();
+
+  void release() noexcept;
+
+ private:
+  friend class Simulator;
+  class Gate;
+  explicit StreamHold(std::shared_ptr<Gate> gate) noexcept;
+  std::shared_ptr<Gate> gate_;
+};
+
+/// The simulated accelerator: LibTorch's PrivateUse1 device, one worker thread a stream, a caching
+/// allocator with a capacity, pinned host memory, and kernels that compute what the CPU computes,
+/// bit for bit.
+///
+/// Nothing happens in a program that merely links this: `install()` registers everything. After
+/// that tensors are made and moved by LibTorch's own calls:
+///
+///     auto& simulator = offstage::testing::Simulator::install();
+///     at::Tensor x = at::ones({2, 2}, at::TensorOptions().device(simulator.device()));
+///
+/// @par What runs when
+/// Operations are queued on the calling thread's current stream and computed by its worker.
+/// Copies with `non_blocking` whose host side is pinned are queued too; others wait for the stream.
+/// Operations whose result has a shape that is not known before they ran, or that draw random
+/// numbers, wait (`kernel_waits`).
+/// @par Errors
+/// What a queued operation throws is kept and thrown by the next synchronisation with its device.
+/// An operation with operands on different devices throws at the call, as on a real accelerator;
+/// CPU scalars are allowed.
+/// @par Random numbers
+/// The device has no generator of its own: numbers are those of the CPU generator.
+/// @par Threads
+/// All members may be called concurrently. Current device and stream are thread-local, as on CUDA.
+/// A child made by fork() cannot use the simulator: what would wait throws there.
+/// @par Exit
+/// When the program's exit begins, holds end, queued work is finished and the workers are joined.
+/// Tensors that die later are harmless.
+class Simulator {
+ public:
+  /// Registers the device with LibTorch; once in a process. A later call with the same name returns
+  /// the same object and ignores the rest of its options.
+  /// @throws StateError       for another name, or if another PrivateUse1 device is registered.
+  /// @throws InvalidArgument  for a device count or capacity out of range.
+  static Simulator& install(SimulatorOptions options = {});
+
+  Simulator(const Simulator&) = delete;
+  Simulator& operator=(const Simulator&) = delete;
+
+  [[nodiscard]] const SimulatorOptions& options() const noexcept { return options_; }
+
+  /// @throws InvalidArgument  for an index out of range; so do all members that take one.
+  [[nodiscard]] c10::Device device(int index = 0) const;
+
+  /// Sets the memory of one device; live and cached memory stays as it is, beyond it if need be.
+  void set_capacity(int index, std::int64_t bytes);
+
+  [[nodiscard]] SimulatorCounters counters(int index = 0) const;
+  [[nodiscard]] SimulatorMemory memory(int index = 0) const;
+
+  /// Sets the peaks to the current figures.
+  void reset_peaks(int index = 0);
+
+  /// What `c10::DeviceAllocator::emptyCache` does: on every device, waits for the streams of the
+  /// segments that are free as a whole and gives these back. Counted in `cache_releases`.
+  void empty_cache();
+
+  /// Memory for masters that is pinned by registering it here. A copy must lie in one registration.
+  [[nodiscard]] std::shared_ptr<HostMemory> host_memory() const;
+
+  /// Host bytes registered now: by `host_memory()` and by LibTorch's pinned allocations.
+  [[nodiscard]] std::int64_t pinned_bytes() const;
+
+  /// True if `bytes` bytes from `data` on lie in one registered range.
+  [[nodiscard]] bool is_pinned(const void* data, std::int64_t bytes = 1) const;
+
+  /// Queues a hold on a stream of this device. What was queued before it still runs.
+  [[nodiscard]] StreamHold hold(c10::Stream stream);
+
+  /// Waits for everything queued on one device. Not counted as a wait of the program.
+  /// @throws what a queued operation threw.
+  void synchronize(int index = 0);
+
+  /// Brings the devices back to their first state, between tests: waits for all of them, gives
+  /// cached memory back, restores the capacities and resets the peaks. Counters go on, and nothing
+  /// of this is counted but the released segments.
+  /// @throws what a queued operation threw, or StateError if device memory is still in use; all of
+  ///         the above was done before.
+  void reset();
+
+ private:
+  explicit Simulator(SimulatorOptions options);
+  ~Simulator() = default;
+
+  SimulatorOptions options_;
+  std::shared_ptr<HostMemory> host_memory_;
+};
+
+}  // namespace testing
+OFFSTAGE_NAMESPACE_END

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// Builds the masters of a component: the one moment at which its tensors change owner.
+
+#include "host_arena.hpp"
+#include "storage_group.hpp"
+
+#include <offstage/base/config.hpp>
+#include <offstage/device/device_context.hpp>
+#include <offstage/staging/pinned_module_stager.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <memory>
+#include <vector>
+
+OFFSTAGE_NAMESPACE_BEGIN
+namespace detail {
+
+/// The host side of a staged component.
+struct Masters {
+  c10::intrusive_ptr<HostArena> arena;
+  std::vector<c10::Storage> storages;  ///< One for each group.
+  std::vector<at::Tensor> views;       ///< One for each tensor: what it is bound to when offloaded.
+  std::vector<at::Tensor> chunks;      ///< One for each chunk: its bytes, as the source of a copy.
+};
+
+/// Copies every group into host memory, binds the tensors there, frees their old memory, pins.
+///
+/// Sources on the host are freed group by group, so that the extra host memory at any time is about
+/// one chunk and the largest storage; sources on a device are freed at the end, since copying them
+/// can fail. The layout's groups have no sources afterwards.
+/// @throws HostMemoryError as the stager's constructor documents; every tensor has its value and its
+///         device.
+[[nodiscard]] Masters build_masters(StagingLayout& layout,
+                                    const std::shared_ptr<DeviceContext>& context,
+                                    const StagerOptions& options);
+
+/// A byte tensor over the whole of `storage`.
+[[nodiscard]] at::Tensor byte_tensor(const c10::Storage& storage);
+
+}  // namespace detail
+OFFSTAGE_NAMESPACE_END

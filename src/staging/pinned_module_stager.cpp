@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <offstage/staging/pinned_module_stager.hpp>
+
+#include "component_mover.hpp"
+
+#include <offstage/base/error.hpp>
+#include <offstage/retention/bounded_allocator_cache.hpp>
+
+#include <chrono>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+OFFSTAGE_NAMESPACE_BEGIN
+
+namespace {
+
+StagerOptions checked_options(StagerOptions options) {
+  if (!is_power_of_two(options.alignment) || options.alignment < 16) {
+    throw InvalidArgument("stager options of '" + options.name +
+                          "': alignment must be a power of two of at least 16, got " +
+                          std::to_string(options.alignment));
+  }
+  if (options.chunk_bytes_max <= 0) {
+    throw InvalidArgument("stager options of '" + options.name +
+                          "': chunk_bytes_max must be more than 0, got " +
+                          std::to_string(options.chunk_bytes_max));
+  }
+  return options;
+}
+
+std::shared_ptr<DeviceContext> checked_context(std::shared_ptr<DeviceContext> context) {
+  if (context == nullptr) throw InvalidArgument("stager: context must not be null");
+  return context;
+}
+
+}  // namespace
+
+/// Serialises the operations, and decides what follows a failure. What moves is `ComponentMover`.
+class PinnedModuleStager::Impl {
+ public:
+  Impl(std::vector<NamedTensor> tensors, std::shared_ptr<DeviceContext> context,
+       StagerOptions options)
+      : context_(checked_context(std::move(context))),
+        options_(checked_options(std::move(options))),
+        mover_(detail::make_staging_layout(std::move(tensors), options_.name, options_.alignment,
+                                           options_.chunk_bytes_max),
+               context_, options_, counters_) {}
+
+  void load() {
+    const std::lock_guard lock(mutex_);
+    check_process("load");
+    const auto start = std::chrono::steady_clock::now();
+    bool out_of_memory = false;
+    try {
+      if (!mover_.load(detail::ComponentMover::Pieces::kChunks)) return;
+    } catch (const c10::OutOfMemoryError&) {
+      // Only noted here: the exception can hold device memory, so it must be gone before the retry.
+      out_of_memory = true;
+    } catch (...) {
+      release_forced();
+      throw;
+    }
+    if (out_of_memory) retry_load();
+    ++counters_.loads;
+    emit(EventKind::kComponentLoaded, mover_.bytes(), start);
+  }
+
+  void offload() {
+    const std::lock_guard lock(mutex_);
+    if (!mover_.is_loaded()) return;
+    check_process("offload");
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      mover_.offload();
+      release_if_needed();
+    } catch (...) {
+      release_forced();
+      throw;
+    }
+    ++counters_.offloads;
+    emit(EventKind::kComponentOffloaded, mover_.bytes(), start);
+  }
+
+  void use_on(const c10::Stream& stream) {
+    const std::lock_guard lock(mutex_);
+    check_process("use_on");
+    mover_.use_on(stream);
+  }
+
+  void set_cache(std::shared_ptr<BoundedAllocatorCache> cache) {
+    const std::lock_guard lock(mutex_);
+    if (cache != nullptr && cache->device() != context_->device()) {
+      throw InvalidArgument("component '" + options_.name + "': the cache is of " +
+                            cache->device().str() + ", the component of " +
+                            context_->device().str());
+    }
+    cache_ = std::move(cache);
+  }
+
+  void wait_copies() {
+    const std::lock_guard lock(mutex_);
+    check_process("wait_copies");
+    mover_.wait_copies();
+  }
+
+  [[nodiscard]] bool is_loaded() const {
+    const std::lock_guard lock(mutex_);
+    return mover_.is_loaded();
+  }
+  [[nodiscard]] StagerCounters counters() const {
+    const std::lock_guard lock(mutex_);
+    return counters_;
+  }
+  [[nodiscard]] std::int64_t still_referenced_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return mover_.still_referenced_bytes();
+  }
+  [[nodiscard]] const StagerOptions& options() const noexcept { return options_; }
+  [[nodiscard]] c10::Device device() const noexcept { return context_->device(); }
+  [[nodiscard]] const detail::ComponentMover& mover() const noexcept { return mover_; }
+
+ private:
+  void check_process(const char* operation) const {
+    if (context_->is_creating_process()) return;
+    throw StateError("component '" + options_.name + "': " + operation +
+                     ": this stager was created in another process; a device cannot be used "
+                     "after a fork");
+  }
+
+  /// The second and last attempt, piece by piece as the storages are: holes that no chunk fits into
+  /// may still hold single storages.
+  void retry_load() {
+    ++counters_.out_of_memory_retries;
+    emit(EventKind::kOutOfMemoryRetry, mover_.bytes(), std::nullopt);
+    release_forced();
+    try {
+      mover_.load(detail::ComponentMover::Pieces::kStorages);
+    } catch (...) {
+      release_forced();
+      throw;
+    }
+  }
+
+  void release_if_needed() {
+    if (cache_ != nullptr) {
+      cache_->release_if_needed();
+    } else if (context_->telemetry() != nullptr) {
+      context_->telemetry()->release_cached(context_->device());
+    }
+  }
+
+  /// Follows an error, and must not replace it.
+  void release_forced() noexcept {
+    ++counters_.forced_releases;
+    if (cache_ != nullptr) {
+      cache_->release_forced();
+      return;
+    }
+    if (context_->telemetry() == nullptr) return;
+    try {
+      context_->telemetry()->release_cached(context_->device());
+    } catch (const std::exception& error) {
+      emit(EventKind::kReleaseFailed, 0, std::nullopt, error.what());
+    } catch (...) {
+      emit(EventKind::kReleaseFailed, 0, std::nullopt, "unknown error");
+    }
+  }
+
+  void emit(EventKind kind, std::int64_t bytes,
+            std::optional<std::chrono::steady_clock::time_point> start,
+            std::string_view message = {}) const noexcept {
+    if (context_->sink() == nullptr) return;
+    Event event{.kind = kind, .device = context_->device(), .component = options_.name};
+    event.bytes = bytes;
+    event.message = message;
+    if (start) event.duration = std::chrono::steady_clock::now() - *start;
+    context_->sink()->on_event(event);
+  }
+
+  const std::shared_ptr<DeviceContext> context_;
+  const StagerOptions options_;
+
+  // Held across device calls on purpose: a load or an offload is one step for all other threads,
+  // and events of LibTorch are not thread-safe. It guards all below.
+  mutable std::mutex mutex_;
+  StagerCounters counters_;
+  std::shared_ptr<BoundedAllocatorCache> cache_;
+  detail::ComponentMover mover_;
+};
+
+PinnedModuleStager::PinnedModuleStager(std::vector<NamedTensor> tensors,
+                                       std::shared_ptr<DeviceContext> context,
+                                       StagerOptions options)
+    : impl_(std::make_unique<Impl>(std::move(tensors), std::move(context), std::move(options))) {}
+
+PinnedModuleStager::~PinnedModuleStager() = default;
+
+void PinnedModuleStager::load() { impl_->load(); }
+void PinnedModuleStager::offload() { impl_->offload(); }
+void PinnedModuleStager::use_on(const c10::Stream& stream) { impl_->use_on(stream); }
+void PinnedModuleStager::set_cache(std::shared_ptr<BoundedAllocatorCache> cache) {
+  impl_->set_cache(std::move(cache));
+}
+void PinnedModuleStager::wait_copies() { impl_->wait_copies(); }
+bool PinnedModuleStager::is_loaded() const { return impl_->is_loaded(); }
+const std::string& PinnedModuleStager::name() const noexcept { return impl_->options().name; }
+std::int64_t PinnedModuleStager::bytes() const noexcept { return impl_->mover().bytes(); }
+c10::Device PinnedModuleStager::device() const noexcept { return impl_->device(); }
+std::int64_t PinnedModuleStager::pinned_bytes() const noexcept {
+  return impl_->mover().pinned_bytes();
+}
+std::size_t PinnedModuleStager::chunk_count() const noexcept {
+  return impl_->mover().layout().chunk_bytes.size();
+}
+std::size_t PinnedModuleStager::storage_count() const noexcept {
+  return impl_->mover().layout().groups.size();
+}
+std::size_t PinnedModuleStager::tensor_count() const noexcept {
+  return impl_->mover().layout().tensors.size();
+}
+std::int64_t PinnedModuleStager::still_referenced_bytes() const {
+  return impl_->still_referenced_bytes();
+}
+StagerCounters PinnedModuleStager::counters() const { return impl_->counters(); }
+
+OFFSTAGE_NAMESPACE_END

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_memory.hpp"
+#include "pinned_ranges.hpp"
+#include "runtime.hpp"
+
+#include <offstage/base/error.hpp>
+
+#include <algorithm>
+#include <sys/mman.h>
+#include <utility>
+
+OFFSTAGE_NAMESPACE_BEGIN
+namespace testing::detail {
+
+SimulatedHostAllocator& SimulatedHostAllocator::get() {
+  static auto* const allocator = new SimulatedHostAllocator;
+  return *allocator;
+}
+
+at::DataPtr SimulatedHostAllocator::allocate(std::size_t bytes) {
+  if (bytes == 0) return {nullptr, nullptr, &SimulatedHostAllocator::free, at::kCPU};
+  const std::lock_guard lock(mutex_);
+  unmap_unused();
+  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  TORCH_CHECK(data != MAP_FAILED, "simulated accelerator: no ", bytes, " bytes of host memory");
+  const auto size = static_cast<std::int64_t>(bytes);
+  PinnedRanges::get().add(data, size);
+  blocks_.emplace(data, Block{data, size, {}});
+  stats_.allocations.increase(1);
+  stats_.active_requests.increase(1);
+  stats_.allocated_bytes.increase(bytes);
+  stats_.active_bytes.increase(bytes);
+  ++stats_.num_host_alloc;
+  return {data, data, &SimulatedHostAllocator::free, at::kCPU};
+}
+
+void SimulatedHostAllocator::copy_data(void* dest, const void* src, std::size_t count) const {
+  default_copy_data(dest, src, count);
+}
+
+bool SimulatedHostAllocator::record_event(void* /*ptr*/, void* ctx, c10::Stream stream) {
+  const std::lock_guard lock(mutex_);
+  const auto block = blocks_.find(ctx);
+  if (block == blocks_.end()) return false;
+  std::vector<StreamMarker>& users = block->second.users;
+  std::erase_if(users, [](const StreamMarker& user) { return user.reached(); });
+  users.push_back(Runtime::get().queue(stream).record());
+  return true;
+}
+
+void SimulatedHostAllocator::empty_cache() {
+  const std::lock_guard lock(mutex_);
+  unmap_unused();
+}
+
+at::HostStats SimulatedHostAllocator::get_stats() {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void SimulatedHostAllocator::reset_accumulated_stats() {
+  const std::lock_guard lock(mutex_);
+  for (auto* stat : {&stats_.allocations, &stats_.active_requests, &stats_.allocated_bytes,
+                     &stats_.active_bytes}) {
+    stat->reset_accumulated();
+  }
+  stats_.num_host_alloc = 0;
+  stats_.num_host_free = 0;
+}
+
+void SimulatedHostAllocator::reset_peak_stats() {
+  const std::lock_guard lock(mutex_);
+  for (auto* stat : {&stats_.allocations, &stats_.active_requests, &stats_.allocated_bytes,
+                     &stats_.active_bytes}) {
+    stat->reset_peak();
+  }
+}
+
+void SimulatedHostAllocator::free(void* data) noexcept {
+  SimulatedHostAllocator& self = get();
+  const std::lock_guard lock(self.mutex_);
+  const auto block = self.blocks_.find(data);
+  if (block == self.blocks_.end()) return;  // The null block.
+  self.stats_.active_requests.decrease(1);
+  self.stats_.active_bytes.decrease(static_cast<std::size_t>(block->second.bytes));
+  self.freed_.push_back(std::move(block->second));
+  self.blocks_.erase(block);
+  self.unmap_unused();
+}
+
+void SimulatedHostAllocator::unmap_unused() {
+  std::erase_if(freed_, [this](const Block& block) {
+    const bool unused = std::ranges::all_of(block.users, &StreamMarker::reached);
+    if (unused) unmap(block);
+    return unused;
+  });
+}
+
+void SimulatedHostAllocator::unmap(const Block& block) {
+  PinnedRanges::get().remove(block.data, block.bytes);
+  ::munmap(block.data, static_cast<std::size_t>(block.bytes));
+  stats_.allocations.decrease(1);
+  stats_.allocated_bytes.decrease(static_cast<std::size_t>(block.bytes));
+  ++stats_.num_host_free;
+}
+
+void SimulatedHostMemory::pin(void* data, std::int64_t bytes) {
+  PinnedRanges::get().add(data, bytes);
+}
+
+void SimulatedHostMemory::unpin(void* data, std::int64_t bytes) {
+  PinnedRanges::get().remove(data, bytes);
+}
+
+}  // namespace testing::detail
+OFFSTAGE_NAMESPACE_END

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// LibTorch's allocator of pinned memory for the simulated device, and the provider for masters.
+
+#include "stream_queue.hpp"
+
+#include <offstage/base/config.hpp>
+#include <offstage/device/host_memory.hpp>
+
+#include <ATen/core/CachingHostAllocator.h>
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <vector>
+
+OFFSTAGE_NAMESPACE_BEGIN
+namespace testing::detail {
+
+/// Pinned host memory for LibTorch (`pin_memory()`, `pinned_memory(true)`): mappings of exactly the
+/// size asked for, and no cache. Memory that queued copies still use is unmapped after they ran.
+class SimulatedHostAllocator final : public at::HostAllocator {
+ public:
+  /// The one of the process; never destroyed.
+  static SimulatedHostAllocator& get();
+
+  at::DataPtr allocate(std::size_t bytes) override;
+  at::DeleterFnPtr raw_deleter() const override { return &SimulatedHostAllocator::free; }
+  void copy_data(void* dest, const void* src, std::size_t count) const override;
+  bool record_event(void* ptr, void* ctx, c10::Stream stream) override;
+  void empty_cache() override;
+  at::HostStats get_stats() override;
+  void reset_accumulated_stats() override;
+  void reset_peak_stats() override;
+
+ private:
+  struct Block {
+    void* data = nullptr;
+    std::int64_t bytes = 0;
+    std::vector<StreamMarker> users;
+  };
+
+  static void free(void* data) noexcept;
+  void unmap_unused();
+  void unmap(const Block& block);
+
+  std::mutex mutex_;
+  std::map<void*, Block> blocks_;
+  std::vector<Block> freed_;  // Still used by queued copies.
+  at::HostStats stats_;
+};
+
+/// `Simulator::host_memory()`.
+class SimulatedHostMemory final : public HostMemory {
+ public:
+  [[nodiscard]] std::string_view name() const noexcept override { return "simulated"; }
+  [[nodiscard]] bool pins() const noexcept override { return true; }
+  void pin(void* data, std::int64_t bytes) override;
+  void unpin(void* data, std::int64_t bytes) override;
+};
+
+}  // namespace testing::detail
+OFFSTAGE_NAMESPACE_END

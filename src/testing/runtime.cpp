@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "latch.hpp"
+#include "runtime.hpp"
+
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <string>
+#include <utility>
+
+OFFSTAGE_NAMESPACE_BEGIN
+namespace testing::detail {
+namespace {
+
+Runtime* runtime = nullptr;
+
+thread_local c10::DeviceIndex this_device = 0;
+thread_local std::array<c10::StreamId, kMaxSimulatedDevices> this_stream = {};
+
+c10::Stream make_stream(c10::DeviceIndex index, c10::StreamId id) {
+  return c10::Stream(c10::Stream::UNSAFE, c10::Device(kSimulated, index), id);
+}
+
+}  // namespace
+
+SimulatedDevice::SimulatedDevice(std::string name, const SimulatorOptions& options)
+    : pool(std::move(name), options.capacity_bytes, options.poison, counters) {
+  for (int i = 0; i <= kPooledStreams; ++i) streams.emplace_back(errors);
+}
+
+Runtime::Runtime(const SimulatorOptions& options) {
+  for (int i = 0; i < options.device_count; ++i) {
+    devices_.emplace_back(options.name + ":" + std::to_string(i), options);
+  }
+}
+
+void Runtime::create(const SimulatorOptions& options) {
+  runtime = new Runtime(options);
+}
+
+Runtime& Runtime::get() {
+  TORCH_INTERNAL_ASSERT(runtime != nullptr);
+  return *runtime;
+}
+
+c10::DeviceIndex Runtime::device_count() const noexcept {
+  return static_cast<c10::DeviceIndex>(devices_.size());
+}
+
+c10::DeviceIndex Runtime::check(c10::DeviceIndex index) const {
+  if (index == -1) return current_device();
+  TORCH_CHECK(index >= 0 && index < device_count(), "simulated accelerator: device index ",
+              static_cast<int>(index), " is not in [0, ", static_cast<int>(device_count()), ")");
+  return index;
+}
+
+SimulatedDevice& Runtime::device(c10::DeviceIndex index) {
+  return devices_[static_cast<std::size_t>(check(index))];
+}
+
+StreamQueue& Runtime::queue(const c10::Stream& stream) {
+  TORCH_CHECK(stream.device_type() == kSimulated, "simulated accelerator: a stream of ",
+              stream.device(), " is not one of its streams");
+  const auto id = stream.id();
+  TORCH_CHECK(id >= 0 && id <= kPooledStreams, "simulated accelerator: no stream has the id ", id);
+  return device(stream.device_index()).streams[static_cast<std::size_t>(id)];
+}
+
+StreamQueue& Runtime::current_queue(c10::DeviceIndex index) {
+  return queue(current_stream(index));
+}
+
+c10::DeviceIndex Runtime::current_device() noexcept {
+  return this_device;
+}
+
+void Runtime::set_current_device(c10::DeviceIndex index) noexcept {
+  this_device = index;
+}
+
+c10::Stream Runtime::current_stream(c10::DeviceIndex index) const {
+  index = check(index);
+  return make_stream(index, this_stream[static_cast<std::size_t>(index)]);
+}
+
+c10::Stream Runtime::exchange_stream(const c10::Stream& stream) {
+  (void)queue(stream);  // Checks.
+  const c10::Stream old = current_stream(stream.device_index());
+  this_stream[static_cast<std::size_t>(old.device_index())] = stream.id();
+  return old;
+}
+
+c10::Stream Runtime::new_stream(c10::DeviceIndex index) {
+  index = check(index);
+  return make_stream(index, 1 + device(index).next_pooled++ % kPooledStreams);
+}
+
+void Runtime::synchronize(const c10::Stream& stream) {
+  queue(stream).drain();
+  device(stream.device_index()).errors.rethrow();
+}
+
+void Runtime::synchronize(c10::DeviceIndex index) {
+  SimulatedDevice& chosen = device(index);
+  for (StreamQueue& stream : chosen.streams) stream.drain();
+  chosen.errors.rethrow();
+}
+
+void Runtime::empty_cache() {
+  for (SimulatedDevice& each : devices_) {
+    each.counters.add(&SimulatorCounters::cache_releases);
+    each.pool.release_cached();
+  }
+}
+
+void Runtime::remember(const std::shared_ptr<Latch>& hold) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(holds_, [](const auto& weak) { return weak.expired(); });
+  holds_.push_back(hold);
+}
+
+void Runtime::shut_down() noexcept {
+  if (is_forked_child()) return;  // It has no workers to join.
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& weak : holds_) {
+      if (const auto hold = weak.lock()) hold->open();
+    }
+  }
+  for (SimulatedDevice& each : devices_) {
+    for (StreamQueue& stream : each.streams) stream.shut_down();
+  }
+}
+
+}  // namespace testing::detail
+OFFSTAGE_NAMESPACE_END

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// The simulated devices of the process, and what each thread has current.
+
+#include "block_pool.hpp"
+#include "counter_board.hpp"
+#include "stream_queue.hpp"
+
+#include <offstage/base/config.hpp>
+#include <offstage/testing/simulator.hpp>
+
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+OFFSTAGE_NAMESPACE_BEGIN
+namespace testing::detail {
+
+class Latch;
+
+inline constexpr c10::DeviceType kSimulated = c10::DeviceType::PrivateUse1;
+
+/// Streams that `getNewStream` hands out in turn, as CUDA's pool; the default stream comes on top.
+inline constexpr int kPooledStreams = 32;
+
+struct SimulatedDevice {
+  SimulatedDevice(std::string name, const SimulatorOptions& options);
+
+  ErrorSlot errors;
+  CounterBoard counters;
+  std::deque<StreamQueue> streams;  // [0] is the default stream; the index is the stream's id.
+  std::atomic<unsigned> next_pooled = 0;
+  BlockPool pool;
+};
+
+/// Made by `install`, never destroyed.
+class Runtime {
+ public:
+  static void create(const SimulatorOptions& options);
+  static Runtime& get();
+
+  [[nodiscard]] c10::DeviceIndex device_count() const noexcept;
+
+  /// @param index  -1 is the current device.
+  /// @throws c10::Error for an index out of range; so do all members that take a device.
+  [[nodiscard]] c10::DeviceIndex check(c10::DeviceIndex index) const;
+  [[nodiscard]] SimulatedDevice& device(c10::DeviceIndex index);
+
+  [[nodiscard]] StreamQueue& queue(const c10::Stream& stream);
+  [[nodiscard]] StreamQueue& current_queue(c10::DeviceIndex index);
+
+  // Thread-local state.
+  [[nodiscard]] static c10::DeviceIndex current_device() noexcept;
+  static void set_current_device(c10::DeviceIndex index) noexcept;
+  [[nodiscard]] c10::Stream current_stream(c10::DeviceIndex index) const;
+  c10::Stream exchange_stream(const c10::Stream& stream);
+  [[nodiscard]] c10::Stream new_stream(c10::DeviceIndex index);
+
+  /// Waits for one stream or for all of a device, then throws what the device's work threw.
+  void synchronize(const c10::Stream& stream);
+  void synchronize(c10::DeviceIndex index);
+
+  /// `emptyCache`: every device.
+  void empty_cache();
+
+  /// Remembers a hold, so that `shut_down` can end it.
+  void remember(const std::shared_ptr<Latch>& hold);
+
+  /// Ends holds, finishes what is queued and joins the workers. Later frees do nothing.
+  void shut_down() noexcept;
+
+ private:
+  explicit Runtime(const SimulatorOptions& options);
+
+  std::deque<SimulatedDevice> devices_;
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<Latch>> holds_;
+};
+
+}  // namespace testing::detail
+OFFSTAGE_NAMESPACE_END
