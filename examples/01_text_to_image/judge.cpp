@@ -30,7 +30,8 @@ double overlap(const Pixels& a, const Pixels& b) {
 }
 
 /// Largest difference of a channel's mean over `pixels` from `colour`.
-double colour_error(const Picture& picture, const Pixels& pixels, const std::array<int, 3>& colour) {
+double colour_error(const Picture& picture, const Pixels& pixels,
+                    const std::array<int, 3>& colour) {
   double worst = 0;
   for (std::size_t channel = 0; channel < 3; ++channel) {
     double sum = 0;

@@ -10,8 +10,9 @@ namespace text_to_image {
 
 /// What the judge saw.
 struct Verdict {
-  double overlap = 0;       ///< Intersection over union with the ideal mask, 0..1.
-  double best_other = 0;    ///< The same for the best of the five other shapes at that place and size.
+  double overlap = 0;  ///< Intersection over union with the ideal mask, 0..1.
+  double best_other =
+      0;  ///< The same for the best of the five other shapes at that place and size.
   double colour_error = 0;  ///< Largest difference of a mean channel, shape or background, 0..255.
 
   /// Overlap >= 0.8 and above every other shape's, colours within 40 of 255.

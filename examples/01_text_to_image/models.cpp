@@ -21,9 +21,9 @@ at::Tensor attend(const at::Tensor& qkv, std::int64_t heads) {
   const auto tokens = qkv.size(1);
   const auto width = qkv.size(2) / 3;
   const auto parts = qkv.view({batch, tokens, 3, heads, width / heads}).permute({2, 0, 3, 1, 4});
-  const auto mixed = at::scaled_dot_product_attention(
-      parts.select(0, 0).contiguous(), parts.select(0, 1).contiguous(),
-      parts.select(0, 2).contiguous());
+  const auto mixed = at::scaled_dot_product_attention(parts.select(0, 0).contiguous(),
+                                                      parts.select(0, 1).contiguous(),
+                                                      parts.select(0, 2).contiguous());
   return mixed.transpose(1, 2).reshape({batch, tokens, width});
 }
 
@@ -70,8 +70,7 @@ TextEncoderImpl::TextEncoderImpl(std::int64_t words) {
   words_ = register_module("words", nn::Embedding(words, kWidth));
   places_ = register_parameter("places", torch::randn({1, kPromptLength, kWidth}) * 0.1);
   for (int i = 0; i < 2; ++i) {
-    layers_.push_back(
-        register_module("layers_" + std::to_string(i), TransformerLayer(kWidth, 4)));
+    layers_.push_back(register_module("layers_" + std::to_string(i), TransformerLayer(kWidth, 4)));
   }
   norm_ = register_module("norm", nn::LayerNorm(nn::LayerNormOptions({kWidth})));
 }
@@ -102,12 +101,12 @@ DiffusionTransformerImpl::DiffusionTransformerImpl() {
   constexpr std::int64_t kHeads = 4;
   patch_in_ = register_module("patch_in", nn::Linear(kPatchValues, kWidth));
   text_in_ = register_module("text_in", nn::Linear(TextEncoderImpl::kWidth, kWidth));
-  pooled_in_ = register_module(
-      "pooled_in", nn::Linear(kPromptLength * TextEncoderImpl::kWidth, kWidth));
+  pooled_in_ =
+      register_module("pooled_in", nn::Linear(kPromptLength * TextEncoderImpl::kWidth, kWidth));
   time1_ = register_module("time1", nn::Linear(kWidth, kWidth));
   time2_ = register_module("time2", nn::Linear(kWidth, kWidth));
-  places_ = register_parameter("places",
-                               torch::randn({1, kGrid * kGrid + kPromptLength, kWidth}) * 0.1);
+  places_ =
+      register_parameter("places", torch::randn({1, kGrid * kGrid + kPromptLength, kWidth}) * 0.1);
   frequencies_ = register_buffer(
       "frequencies",
       torch::exp(torch::arange(kWidth / 2, torch::kFloat) * (-std::log(10000.0) / (kWidth / 2))) *

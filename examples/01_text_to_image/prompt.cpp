@@ -108,7 +108,9 @@ int position_of(const Said& said, std::string_view phrase) {
   if (said.center) refuse(phrase, "names two positions");
   const int position = index_in(kPositions, said.vertical + " " + said.horizontal);
   if (position < 0) {
-    refuse(phrase, "half a position; known positions: center, top left, top right, bottom left, bottom right");
+    refuse(
+        phrase,
+        "half a position; known positions: center, top left, top right, bottom left, bottom right");
   }
   return position;
 }
@@ -130,7 +132,8 @@ Scene parse_prompt(std::string_view phrase) {
   Said said;
   std::vector<int> colours;
   for (const std::string& word : split(phrase)) read_word(word, colours, said, phrase);
-  if (!said.shape) refuse(phrase, "names no shape; known shapes: circle square triangle diamond star cross");
+  if (!said.shape)
+    refuse(phrase, "names no shape; known shapes: circle square triangle diamond star cross");
   if (!colours.empty()) {
     said.colour = colours.front();
     colours.erase(colours.begin());
@@ -150,7 +153,9 @@ Scene parse_prompt(std::string_view phrase) {
 }
 
 TokenIds tokenize(const Scene& scene) {
-  const auto id = [](std::string_view word) -> std::int64_t { return index_in(vocabulary(), word); };
+  const auto id = [](std::string_view word) -> std::int64_t {
+    return index_in(vocabulary(), word);
+  };
   return {id(kSizes[static_cast<std::size_t>(scene.size)]),
           id(kColours[static_cast<std::size_t>(scene.colour)].name),
           id(kShapes[static_cast<std::size_t>(scene.shape)]),

@@ -27,8 +27,8 @@ using TokenIds = std::array<std::int64_t, kPromptTokens>;
 /// Case and punctuation do not matter, filler words (a, the, on, ...) are skipped. The first colour
 /// is the shape's, the second the background's, in the order of the phrase; "background" after one
 /// colour makes that the background's. What may be missing, and what is then meant: size: large;
-/// position: center; background: white, or black behind a white shape; colour: red, or blue on a red
-/// background. The shape must be named.
+/// position: center; background: white, or black behind a white shape; colour: red, or blue on a
+/// red background. The shape must be named.
 ///
 /// @throws std::invalid_argument in one line: an unknown word (named, with the known ones), no
 ///         shape, two of a kind, or a shape in the colour of its background.

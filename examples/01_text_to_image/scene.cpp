@@ -9,9 +9,9 @@ namespace text_to_image {
 
 namespace {
 
-constexpr int kSamples = 8;                              // along each edge of a pixel
-constexpr std::array<double, 2> kRadius = {7.0, 10.5};   // small, large, in pixels
-constexpr double kOffset = 5.0;                          // of a corner position from the middle
+constexpr int kSamples = 8;                             // along each edge of a pixel
+constexpr std::array<double, 2> kRadius = {7.0, 10.5};  // small, large, in pixels
+constexpr double kOffset = 5.0;                         // of a corner position from the middle
 
 /// A point of the plane seen from the shape's middle, in units of its radius; y points down.
 struct Point {
@@ -84,7 +84,9 @@ void for_each_combination(Visit visit) {
   }
 }
 
-std::string_view name_of(int colour) { return kColours[static_cast<std::size_t>(colour)].name; }
+std::string_view name_of(int colour) {
+  return kColours[static_cast<std::size_t>(colour)].name;
+}
 
 }  // namespace
 

@@ -14,8 +14,8 @@
 
 namespace text_to_image {
 
-inline constexpr int kSide = 32;                                     ///< Pixels along an edge.
-inline constexpr std::size_t kPixels = std::size_t{kSide} * kSide;   ///< Pixels of a picture.
+inline constexpr int kSide = 32;                                    ///< Pixels along an edge.
+inline constexpr std::size_t kPixels = std::size_t{kSide} * kSide;  ///< Pixels of a picture.
 
 /// A colour with its name; channels are 0..255.
 struct Colour {
@@ -34,8 +34,8 @@ inline constexpr std::array<Colour, 8> kColours = {{{"red", {215, 30, 35}},
                                                     {"white", {245, 245, 245}},
                                                     {"black", {20, 20, 20}}}};
 inline constexpr std::array<std::string_view, 2> kSizes = {"small", "large"};
-inline constexpr std::array<std::string_view, 5> kPositions = {
-    "center", "top left", "top right", "bottom left", "bottom right"};
+inline constexpr std::array<std::string_view, 5> kPositions = {"center", "top left", "top right",
+                                                               "bottom left", "bottom right"};
 
 /// One picture, named: indices into the lists above.
 struct Scene {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trains the pipeline of this example on pictures that it draws itself: first the VAE, then the text
-// encoder and the diffusion transformer together. Writes the three weight files that text_to_image
-// reads. Every step seeds its own random numbers, so a resumed run equals an uninterrupted one.
+// Trains the pipeline of this example on pictures that it draws itself: first the VAE, then the
+// text encoder and the diffusion transformer together. Writes the three weight files that
+// text_to_image reads. Every step seeds its own random numbers, so a resumed run equals an
+// uninterrupted one.
 
 #include "../models.hpp"
 #include "../prompt.hpp"
@@ -65,9 +66,9 @@ class Progress {
     constexpr int kWidth = 30;
     const int filled = static_cast<int>((step + 1) * kWidth / steps_);
     std::printf("%s [%.*s%.*s] %lld/%lld  loss %.5f  %.2f s/step  %.0f s left\n", what_, filled,
-                "##############################", kWidth - filled,
-                "..............................", static_cast<long long>(step + 1),
-                static_cast<long long>(steps_), sum_ / static_cast<double>(count_), each,
+                "##############################", kWidth - filled, "..............................",
+                static_cast<long long>(step + 1), static_cast<long long>(steps_),
+                sum_ / static_cast<double>(count_), each,
                 each * static_cast<double>(steps_ - step - 1));
     std::fflush(stdout);
     sum_ = 0;
@@ -141,8 +142,10 @@ Data draw_training_data() {
   for (const Scene& scene : all_scenes()) {
     if (is_held_out(scene)) continue;
     const Picture picture = draw(scene);
-    pictures.push_back(torch::tensor(at::ArrayRef<float>(picture.data(), picture.size()))
-                           .view({3, kSide, kSide}) / 127.5 - 1);
+    pictures.push_back(
+        torch::tensor(at::ArrayRef<float>(picture.data(), picture.size())).view({3, kSide, kSide}) /
+            127.5 -
+        1);
     const TokenIds tokens = tokenize(scene);
     ids.push_back(torch::tensor(at::ArrayRef<std::int64_t>(tokens.data(), tokens.size())));
   }
@@ -156,7 +159,10 @@ at::Tensor pick(std::int64_t count, std::int64_t batch) {
 /// The first pictures of a batch side by side, to look at while training.
 void write_ppm(const fs::path& path, const at::Tensor& pictures) {
   const auto row = ((torch::cat(pictures.unbind(0), 2) + 1) * 127.5)
-                       .clamp(0, 255).to(torch::kByte).permute({1, 2, 0}).contiguous();
+                       .clamp(0, 255)
+                       .to(torch::kByte)
+                       .permute({1, 2, 0})
+                       .contiguous();
   std::ofstream file(path, std::ios::binary);
   file << "P6\n" << row.size(1) << ' ' << row.size(0) << "\n255\n";
   file.write(static_cast<const char*>(row.const_data_ptr()), row.numel());
@@ -247,10 +253,10 @@ void train_diffusion(const Options& options, const Data& data, const Latents& la
   std::vector<at::Tensor> parameters = transformer->parameters();
   for (auto& parameter : text_encoder->parameters()) parameters.push_back(parameter);
   torch::optim::AdamW optimizer(parameters, torch::optim::AdamWOptions(1e-3).weight_decay(0.01));
-  Checkpoint checkpoint(options.work / "diffusion.pt",
-                        {text_encoder.ptr(), transformer.ptr(), average_encoder.ptr(),
-                         average_transformer.ptr()},
-                        optimizer);
+  Checkpoint checkpoint(
+      options.work / "diffusion.pt",
+      {text_encoder.ptr(), transformer.ptr(), average_encoder.ptr(), average_transformer.ptr()},
+      optimizer);
   const std::int64_t first = options.resume ? checkpoint.load() : 0;
   const auto write = [&] {
     export_weights(options.output / "text_encoder.safetensors", *average_encoder);
@@ -277,7 +283,8 @@ void train_diffusion(const Options& options, const Data& data, const Latents& la
     torch::nn::utils::clip_grad_norm_(parameters, 1.0);
     set_rate(optimizer, 1e-3 * schedule(step, options.diffusion_steps));
     optimizer.step();
-    const double keep = std::min(0.999, (static_cast<double>(step) + 1) / (static_cast<double>(step) + 10));
+    const double keep =
+        std::min(0.999, (static_cast<double>(step) + 1) / (static_cast<double>(step) + 10));
     follow(*average_encoder, *text_encoder, keep);
     follow(*average_transformer, *transformer, keep);
     progress.report(step, loss.item<double>());
@@ -296,7 +303,8 @@ int main(int argc, char** argv) {
   CLI::App app("Trains the text-to-image example and writes its weights");
   app.add_option("--vae-steps", options.vae_steps, "Steps of the VAE")->capture_default_str();
   app.add_option("--diffusion-steps", options.diffusion_steps,
-                 "Steps of text encoder and diffusion transformer")->capture_default_str();
+                 "Steps of text encoder and diffusion transformer")
+      ->capture_default_str();
   app.add_option("--batch", options.batch, "Pictures a step")->capture_default_str();
   app.add_option("--seed", options.seed, "Seed of all random numbers")->capture_default_str();
   app.add_option("--threads", options.threads, "Threads")->capture_default_str();
