@@ -97,6 +97,10 @@ class PolicyReader final : public nlohmann::json_sax<Json> {
 }  // namespace
 
 ComponentPolicy ComponentPolicy::parse(std::string_view json) {
+  // The parser takes a zero byte for the end of the text.
+  if (const std::size_t zero = json.find('\0'); zero != std::string_view::npos) {
+    throw PolicyError("", "valid JSON", "byte " + std::to_string(zero + 1) + ": a zero byte");
+  }
   PolicyReader reader;
   Json::sax_parse(json.begin(), json.end(), &reader, Json::input_format_t::json, /*strict=*/true);
   return from_map(reader.take());

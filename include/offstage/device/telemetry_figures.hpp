@@ -33,8 +33,8 @@ inline constexpr int kTelemetryKinds = 2;
 
 /// What a retention policy decides from: one device's figures at one moment, in bytes.
 struct MemoryFigures {
-  AllocatorStats allocator;
-  DeviceMemory device;
+  AllocatorStats allocator = {};
+  DeviceMemory device = {};
 
   /// Held by the allocator and not handed to tensors; 0 if the allocator says it handed out more
   /// than it holds. Free parts of segments that are partly in use count, as if they were reusable.

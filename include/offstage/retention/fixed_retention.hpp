@@ -10,7 +10,7 @@
 #include <offstage/retention/retention_policy.hpp>
 
 #include <cstdint>
-#include <string>
+#include <sstream>
 #include <string_view>
 
 OFFSTAGE_NAMESPACE_BEGIN
@@ -58,8 +58,9 @@ class FixedRetention final : public RetentionPolicy {
   static void require_fraction(const char* field, double value) {
     // Written so that NaN fails.
     if (!(value >= 0.0 && value <= 1.0)) {
-      throw InvalidArgument(std::string("fixed retention: ") + field + " must be in [0, 1], got " +
-                            std::to_string(value));
+      std::ostringstream message;  // Not std::to_string, which prints -1e-9 as "-0.000000".
+      message << "fixed retention: " << field << " must be in [0, 1], got " << value;
+      throw InvalidArgument(message.str());
     }
   }
 

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <offstage/device/exception_text.hpp>
+
+#include <c10/util/Exception.h>
+
+#include <gtest/gtest.h>
+
+#include <pthread.h>
+#include <stdexcept>
+#include <string>
+
+namespace offstage {
+namespace {
+
+template <typename Thrown>
+std::string text_of(const Thrown& thrown) {
+  try {
+    throw thrown;
+  } catch (...) {
+    return current_exception_text();
+  }
+}
+
+TEST(ExceptionTextTest, SaysWhatAStandardExceptionSays) {
+  EXPECT_EQ(text_of(std::runtime_error("no such device")), "no such device");
+}
+
+TEST(ExceptionTextTest, LeavesOutTheBacktraceOfLibTorchsErrors) {
+  std::string text;
+  try {
+    TORCH_CHECK(false, "allocator is gone");
+  } catch (...) {
+    text = current_exception_text();
+  }
+  EXPECT_EQ(text, "allocator is gone");
+}
+
+TEST(ExceptionTextTest, HasWordsForWhatIsNoStandardException) {
+  EXPECT_EQ(text_of(std::string("a string")), "a string");
+  EXPECT_EQ(text_of(static_cast<const char*>("a literal")), "a literal");
+  EXPECT_EQ(text_of(42), "an exception that is not a std::exception");
+}
+
+TEST(CancellationDeferralTest, DefersForItsLifetimeAndRestoresWhatWas) {
+  int inside = -1;
+  {
+    const CancellationDeferral deferral;
+    const CancellationDeferral nested;
+    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &inside);
+  }
+  int after = -1;
+  ::pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &after);
+  EXPECT_EQ(inside, PTHREAD_CANCEL_DISABLE);
+  EXPECT_EQ(after, PTHREAD_CANCEL_ENABLE);
+}
+
+}  // namespace
+}  // namespace offstage

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// What several threads see of one cache, and what a decision that keeps it costs.
+#include <offstage/retention/bounded_allocator_cache.hpp>
+#include <offstage/testing/fake_telemetry.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <latch>
+#include <memory>
+#include <new>
+#include <pthread.h>
+#include <thread>
+#include <vector>
+
+namespace {
+
+thread_local std::int64_t allocations = 0;
+
+void* counted(std::size_t bytes) {
+  ++allocations;
+  void* data = std::malloc(bytes == 0 ? 1 : bytes);  // NOLINT: this is what new is made of.
+  if (data == nullptr) throw std::bad_alloc();
+  return data;
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  return counted(bytes);
+}
+void* operator new[](std::size_t bytes) {
+  return counted(bytes);
+}
+void operator delete(void* data) noexcept {
+  std::free(data);
+}
+void operator delete[](void* data) noexcept {
+  std::free(data);
+}
+void operator delete(void* data, std::size_t) noexcept {
+  std::free(data);
+}
+void operator delete[](void* data, std::size_t) noexcept {
+  std::free(data);
+}
+
+namespace offstage {
+namespace {
+
+using testing::FakeFailure;
+using testing::FakeTelemetry;
+
+const c10::Device kDevice(c10::DeviceType::CUDA, 0);
+const MemoryFigures kWithin{.allocator = {.reserved = 10, .allocated = 0},
+                            .device = {.free = 80, .total = 100}};
+const MemoryFigures kExcess{.allocator = {.reserved = 30, .allocated = 0},
+                            .device = {.free = 60, .total = 100}};
+
+TEST(BoundedAllocatorCacheCostTest, ADecisionThatKeepsAllocatesNothing) {
+  const auto telemetry = std::make_shared<FakeTelemetry>(kWithin);
+  BoundedAllocatorCache cache(kDevice, telemetry);
+  const std::int64_t before = allocations;
+  EXPECT_GT(before, 0) << "allocations are not counted";
+  for (int i = 0; i < 10; ++i) cache.release_if_needed();
+  EXPECT_EQ(allocations - before, 0);
+}
+
+/// Telemetry whose release stops until told to go on, so that a second decision can arrive.
+class SlowRelease final : public TelemetryBackend {
+ public:
+  std::string_view name() const noexcept override { return "slow_release"; }
+  AllocatorStats allocator_stats(c10::Device device) override {
+    return fake.allocator_stats(device);
+  }
+  DeviceMemory device_memory(c10::Device device) override { return fake.device_memory(device); }
+  void release_cached(c10::Device device) override {
+    releasing.count_down();
+    go_on.wait();
+    fake.release_cached(device);
+  }
+  FakeTelemetry fake{kExcess};
+  std::latch releasing{1};
+  std::latch go_on{1};
+};
+
+TEST(BoundedAllocatorCacheThreadsTest, TwoThreadsReleaseOneExcessOnce) {
+  const auto telemetry = std::make_shared<SlowRelease>();
+  BoundedAllocatorCache cache(kDevice, telemetry);
+  std::latch second_started{1};
+  bool first_released = false;
+  bool second_released = true;
+  std::thread first([&] { first_released = cache.release_if_needed(); });
+  telemetry->releasing.wait();
+  std::thread second([&] {
+    second_started.count_down();
+    second_released = cache.release_if_needed();
+  });
+  second_started.wait();
+  telemetry->go_on.count_down();
+  first.join();
+  second.join();
+  EXPECT_TRUE(first_released);
+  EXPECT_FALSE(second_released);
+  EXPECT_EQ(telemetry->fake.calls().release_cached, 1);
+}
+
+TEST(BoundedAllocatorCacheThreadsTest, ManyThreadsLoseNoDecision) {
+  const auto telemetry = std::make_shared<FakeTelemetry>(kWithin);
+  BoundedAllocatorCache cache(kDevice, telemetry);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int n = 0; n < 50; ++n) {
+        cache.release_if_needed(n % 10 == 0);
+        (void)cache.last_decision();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(cache.counters().decisions(RetentionReason::kForced), 20);
+  EXPECT_EQ(cache.counters().decisions(RetentionReason::kWithinBounds), 180);
+  EXPECT_EQ(cache.counters().releases, 20);
+}
+
+/// Telemetry whose calls are cancellation points, as a driver call is.
+class CancellableTelemetry final : public TelemetryBackend {
+ public:
+  std::string_view name() const noexcept override { return "cancellable"; }
+  AllocatorStats allocator_stats(c10::Device device) override {
+    ::pthread_testcancel();
+    return fake.allocator_stats(device);
+  }
+  DeviceMemory device_memory(c10::Device device) override { return fake.device_memory(device); }
+  void release_cached(c10::Device device) override {
+    ::pthread_testcancel();
+    fake.release_cached(device);
+  }
+  FakeTelemetry fake{kWithin};
+};
+
+/// Runs `body` in a thread that is cancelled at its next cancellation point.
+template <typename Body>
+void run_in_cancelled_thread(Body body) {
+  std::thread thread([&] {
+    ::pthread_cancel(::pthread_self());
+    body();
+    ::pthread_testcancel();
+  });
+  thread.join();
+}
+
+TEST(BoundedAllocatorCacheThreadsTest, ACancelledThreadUnwindsThroughADecision) {
+  const auto telemetry = std::make_shared<CancellableTelemetry>();
+  BoundedAllocatorCache cache(kDevice, telemetry);
+  run_in_cancelled_thread([&] { cache.release_if_needed(); });
+  EXPECT_FALSE(cache.last_decision().has_value()) << "a cancellation is not a failed figure";
+  run_in_cancelled_thread([&] { cache.release_if_needed(/*force=*/true); });
+  EXPECT_EQ(cache.counters().release_failures, 0) << "a cancellation is not a failed release";
+  EXPECT_EQ(telemetry->fake.calls().release_cached, 0);
+}
+
+TEST(BoundedAllocatorCacheThreadsTest, AReleaseThatMayNotThrowIsNotCancelled) {
+  const auto telemetry = std::make_shared<CancellableTelemetry>();
+  BoundedAllocatorCache cache(kDevice, telemetry);
+  run_in_cancelled_thread([&] { cache.release_forced(); });
+  EXPECT_EQ(cache.counters().releases, 1);
+}
+
+}  // namespace
+}  // namespace offstage
