@@ -132,9 +132,11 @@ class Simulation {
     if (masters_of(pipeline) != masters) throw std::runtime_error("the masters have changed");
     for (const Pipeline::Part& part : pipeline.parts()) {
       PartReport report = meter.report(part);
-      simulator_.set_capacity(0, kNoLimit);  // the other schemes need not fit
-      report.by_tensor = meter.count([&] { move_by_tensor(part.tensors, *placing_.context); });
-      report.by_storage = meter.count([&] { move_by_storage(part.tensors, *placing_.context); });
+      if (part.placement.residence == offstage::Residence::kStaged) {
+        simulator_.set_capacity(0, kNoLimit);  // the other schemes need not fit
+        report.by_tensor = meter.count([&] { move_by_tensor(part.tensors, *placing_.context); });
+        report.by_storage = meter.count([&] { move_by_storage(part.tensors, *placing_.context); });
+      }
       outcome.report.parts.push_back(std::move(report));
     }
   }

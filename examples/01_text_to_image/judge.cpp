@@ -18,7 +18,8 @@ const std::array<int, 3>& rgb_of(int colour) {
 double distance(const Picture& picture, std::size_t pixel, const std::array<int, 3>& colour) {
   double sum = 0;
   for (std::size_t channel = 0; channel < 3; ++channel) {
-    const double difference = picture[channel * kPixels + pixel] - colour[channel];
+    const double difference =
+        static_cast<double>(picture[channel * kPixels + pixel]) - colour[channel];
     sum += difference * difference;
   }
   return sum;

@@ -153,7 +153,7 @@ at::Tensor ResidualImpl::forward(const at::Tensor& x) {
 VaeDecoderImpl::VaeDecoderImpl() {
   mean_ = register_buffer("mean", torch::zeros({1, kLatentChannels, 1, 1}));
   deviation_ = register_buffer("deviation", torch::ones({1, kLatentChannels, 1, 1}));
-  in_ = register_module("in", conv(kLatentChannels, 64));
+  first_ = register_module("first", conv(kLatentChannels, 64));
   middle_ = register_module("middle", Residual(64));
   up1_ = register_module("up1", conv(64, 48));
   after1_ = register_module("after1", Residual(48));
@@ -164,7 +164,7 @@ VaeDecoderImpl::VaeDecoderImpl() {
 }
 
 at::Tensor VaeDecoderImpl::forward(const at::Tensor& latents) {
-  auto x = middle_(in_(latents * deviation_ + mean_));
+  auto x = middle_(first_(latents * deviation_ + mean_));
   x = after1_(up1_(twice_as_large(x)));
   x = after2_(up2_(twice_as_large(x)));
   return out_(at::silu(norm_(x)));
@@ -177,7 +177,7 @@ void VaeDecoderImpl::set_scale(const at::Tensor& mean, const at::Tensor& deviati
 }
 
 VaeEncoderImpl::VaeEncoderImpl() {
-  in_ = register_module("in", conv(3, 24));
+  first_ = register_module("first", conv(3, 24));
   down1_ = register_module("down1", conv(24, 48, 2));
   after1_ = register_module("after1", Residual(48));
   down2_ = register_module("down2", conv(48, 64, 2));
@@ -187,7 +187,7 @@ VaeEncoderImpl::VaeEncoderImpl() {
 }
 
 at::Tensor VaeEncoderImpl::forward(const at::Tensor& pictures) {
-  auto x = after1_(down1_(in_(pictures)));
+  auto x = after1_(down1_(first_(pictures)));
   x = after2_(down2_(x));
   return out_(at::silu(norm_(x)));
 }

@@ -113,7 +113,7 @@ class VaeDecoderImpl : public torch::nn::Module {
  private:
   at::Tensor mean_;
   at::Tensor deviation_;
-  torch::nn::Conv2d in_{nullptr};
+  torch::nn::Conv2d first_{nullptr};
   Residual middle_{nullptr};
   torch::nn::Conv2d up1_{nullptr};
   Residual after1_{nullptr};
@@ -132,7 +132,7 @@ class VaeEncoderImpl : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& pictures);
 
  private:
-  torch::nn::Conv2d in_{nullptr};
+  torch::nn::Conv2d first_{nullptr};
   torch::nn::Conv2d down1_{nullptr};
   Residual after1_{nullptr};
   torch::nn::Conv2d down2_{nullptr};

@@ -30,7 +30,7 @@ void move_by_storage(const std::vector<offstage::NamedTensor>& tensors,
     const auto bytes = static_cast<std::int64_t>(storage.nbytes());
     const at::Tensor source =
         at::empty({0}, at::TensorOptions().dtype(at::kByte)).set_(storage, 0, {bytes}, {1});
-    master = source.clone().pin_memory(context.device());
+    master = source.clone().pin_memory();
   }
   std::vector<at::Tensor> moved;
   for (const auto& master : masters) {

@@ -59,7 +59,9 @@ class SafetensorsFileTest : public ::testing::Test {
 
   static at::Tensor floats(std::vector<std::int64_t> shape, float value,
                            c10::ScalarType dtype = c10::ScalarType::Float) {
-    return at::detail::empty_cpu(shape, dtype, false).fill_(value);
+    const at::Tensor tensor = at::detail::empty_cpu(shape, dtype, false);
+    tensor.fill_(value);
+    return tensor;
   }
 
   std::filesystem::path path_ = std::filesystem::temp_directory_path() /
