@@ -93,8 +93,8 @@ std::vector<c10::Storage> ComponentMover::fill(DeviceSlab& slab, Pieces pieces) 
     return storages;
   }
   std::vector<std::byte*> chunks;
-  for (std::size_t index = 0; index < layout_.chunk_bytes.size(); ++index) {
-    chunks.push_back(slab.allocate(layout_.chunk_bytes[index]));
+  for (const std::int64_t bytes : layout_.chunk_bytes) {
+    chunks.push_back(slab.allocate(bytes));
     ++counters_.allocations;
   }
   for (std::size_t index = 0; index < chunks.size(); ++index) {

@@ -56,7 +56,7 @@ TEST_F(DeviceContextTest, NeedsAnIndexAndACopyStreamOfTheSameDevice) {
 }
 
 TEST_F(DeviceContextTest, OnTheCpuThereAreNoStreamsNoPinningAndNoCache) {
-  const DeviceContext context(c10::Device(c10::kCPU));
+  const DeviceContext context{c10::Device(c10::kCPU)};
   EXPECT_FALSE(context.has_streams());
   EXPECT_FALSE(context.host_memory()->pins());
   EXPECT_EQ(context.telemetry(), nullptr);

@@ -14,9 +14,10 @@ using ::testing::HasSubstr;
 
 TEST(PageableHostMemoryTest, GivesZeroedMemoryThatStartsOnAPage) {
   PageableHostMemory memory;
-  const std::int64_t bytes = 3 * ::sysconf(_SC_PAGESIZE) + 1;
+  const std::int64_t page = ::sysconf(_SC_PAGESIZE);
+  const std::int64_t bytes = 3 * page + 1;
   auto* data = static_cast<unsigned char*>(memory.allocate(bytes));
-  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % ::sysconf(_SC_PAGESIZE), 0U);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(page), 0U);
   EXPECT_EQ(data[0], 0);
   EXPECT_EQ(data[bytes - 1], 0);
   data[bytes - 1] = 7;

@@ -44,7 +44,7 @@ TEST_F(StreamEventTest, SynchronizeMakesTheHostWait) {
 }
 
 TEST_F(StreamEventTest, OnADeviceWithoutEventsEveryCallIsFine) {
-  const DeviceContext cpu(c10::Device(c10::kCPU));
+  const DeviceContext cpu{c10::Device(c10::kCPU)};
   StreamEvent event(c10::kCPU);
   EXPECT_NO_THROW(event.record(cpu.copy_stream()));
   EXPECT_NO_THROW(event.block(cpu.copy_stream()));

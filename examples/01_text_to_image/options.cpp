@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <cmath>
+#include <stdexcept>
+
+namespace text_to_image {
+
+std::int64_t parse_bytes(std::string_view text) {
+  const auto refuse = [&]() -> std::int64_t {
+    throw std::invalid_argument("'" + std::string(text) +
+                                "' is not a number of bytes such as 28311552 or 27MiB");
+  };
+  std::size_t used = 0;
+  double number = 0;
+  try {
+    number = std::stod(std::string(text), &used);
+  } catch (const std::exception&) {
+    refuse();
+  }
+  std::string_view unit = text.substr(used);
+  while (unit.starts_with(' ')) unit.remove_prefix(1);
+  if (unit == "KiB") {
+    number = std::ldexp(number, 10);
+  } else if (unit == "MiB") {
+    number = std::ldexp(number, 20);
+  } else if (unit == "GiB") {
+    number = std::ldexp(number, 30);
+  } else if (!unit.empty()) {
+    refuse();
+  }
+  if (!(number >= 1 && number < std::ldexp(1.0, 62))) refuse();
+  return static_cast<std::int64_t>(number);
+}
+
+std::optional<int> parse_options(int argc, char** argv, Options& options) {
+  CLI::App app(
+      "Draws pictures from phrases such as \"a small red circle on a blue background at the top "
+      "left\", with the components of the pipeline staged between host memory and the device");
+  options.weights = TEXT_TO_IMAGE_WEIGHTS;
+  app.add_option("--prompt", options.prompts, "A phrase; repeat it for several pictures in a grid");
+  app.add_option("--steps", options.steps, "Steps of the sampler")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--guidance", options.guidance, "How strictly to follow the prompt")
+      ->check(CLI::Range(0.0, 20.0))
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "Seed of the noise")->capture_default_str();
+  app.add_option("--device", options.device, "auto: CUDA where there is one, else the simulation")
+      ->check(CLI::IsMember({"auto", "cuda", "sim", "cpu"}))
+      ->capture_default_str();
+  app.add_option(
+      "--capacity", options.capacity,
+      "Memory of the simulated accelerator, such as 27MiB; default: the least that works");
+  app.add_option(
+      "--dlo-offload-components", options.policy,
+      "JSON object, component to true (may be offloaded) or false (stays on the device), "
+      "with an optional \"default\"; components: text_encoder, vae_decoder");
+  app.add_option("--retention", options.retention,
+                 "Keeps the allocator's cache after an offload: within fixed bounds, never, always")
+      ->check(CLI::IsMember({"fixed", "never", "always"}))
+      ->capture_default_str();
+  app.add_option("--weights", options.weights, "Folder of the weights");
+  app.add_option("--output", options.output, "The PNG to write")->capture_default_str();
+  app.add_option("--threads", options.threads, "Threads of the CPU's kernels; 0: all cores")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_flag("--json", options.json, "Report as JSON");
+  app.add_flag(
+      "--evaluate", options.evaluate,
+      "Draw 96 combinations held out of training and 96 seen ones, and count right pictures");
+  app.add_flag("--verify-staging", options.verify,
+               "Make the masters in host memory unreadable while the components run");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  }
+  return std::nullopt;
+}
+
+}  // namespace text_to_image

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs the program itself.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace text_to_image {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+struct Result {
+  int code = -1;
+  std::string out;
+  std::string error;
+};
+
+class ProgramTest : public ::testing::Test {
+ protected:
+  ProgramTest() { fs::create_directories(folder_); }
+  ~ProgramTest() override { fs::remove_all(folder_); }
+
+  fs::path file(const std::string& name) const { return folder_ / name; }
+
+  /// Runs with a small picture, unless the arguments say otherwise.
+  Result run(const std::string& arguments) const {
+    const fs::path error = file("error.txt");
+    std::string command = std::string(TEXT_TO_IMAGE_PROGRAM) + " " + arguments;
+    if (arguments.find("--output") == std::string::npos) {
+      command += " --output " + file("x.png").string();
+    }
+    command += " 2> " + error.string();
+    Result result;
+    FILE* const pipe = ::popen(command.c_str(), "r");
+    std::array<char, 4096> buffer{};
+    while (const auto got = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
+      result.out.append(buffer.data(), got);
+    }
+    const int status = ::pclose(pipe);
+    if (WIFEXITED(status)) result.code = WEXITSTATUS(status);
+    std::ifstream stream(error);
+    result.error.assign(std::istreambuf_iterator<char>(stream), {});
+    return result;
+  }
+
+  /// A run that must fail with one line on stderr and nothing on stdout.
+  std::string error_of(const std::string& arguments) const {
+    const Result result = run(arguments);
+    EXPECT_EQ(result.code, 1) << arguments;
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(std::count(result.error.begin(), result.error.end(), '\n'), 1) << result.error;
+    EXPECT_THAT(result.error, StartsWith("text_to_image: "));
+    return result.error;
+  }
+
+  nlohmann::json report_of(const std::string& arguments) const {
+    const Result result = run("--json " + arguments);
+    EXPECT_EQ(result.code, 0) << result.error;
+    return nlohmann::json::parse(result.out);
+  }
+
+  /// A copy of the weights that a test may spoil.
+  fs::path own_weights() const {
+    const fs::path copy = file("weights");
+    fs::copy(TEXT_TO_IMAGE_WEIGHTS, copy);
+    return copy;
+  }
+
+ private:
+  fs::path folder_ =
+      fs::temp_directory_path() / ("text_to_image_program_" + std::to_string(::getpid()));
+};
+
+const std::string kQuick = "--steps 2 --threads 1 --prompt 'a red circle on a blue background' ";
+
+TEST_F(ProgramTest, DrawsOnTheCpu) {
+  const auto report = report_of(kQuick + "--device cpu");
+  EXPECT_EQ(report["device"], "cpu (nothing to stage)");
+  EXPECT_EQ(report["sha256"].get<std::string>().size(), 64U);
+  EXPECT_GT(fs::file_size(file("x.png")), 100U);
+}
+
+TEST_F(ProgramTest, DrawsTheSamePicturesStagedWhereTheResidentPipelineRunsOutOfMemory) {
+  const auto report = report_of(kQuick + "--device sim --verify-staging");
+  EXPECT_EQ(report["verified"], true);
+  EXPECT_EQ(report["identical"], true);
+  EXPECT_EQ(report["resident_out_of_memory"], true);
+  EXPECT_LE(report["staged_peak"], report["capacity"]);
+  EXPECT_GT(report["resident_peak"], report["capacity"]);
+  EXPECT_EQ(report["sha256"], report_of(kQuick + "--device cpu")["sha256"]);
+  ASSERT_EQ(report["components"].size(), 3U);
+  for (const auto& part : report["components"]) {
+    SCOPED_TRACE(part["path"]);
+    const auto tensors = part["tensors"];
+    EXPECT_EQ(part["residence"], "staged");
+    EXPECT_EQ(part["loads"], 1);
+    EXPECT_EQ(part["moved"]["allocations"], 1);
+    EXPECT_EQ(part["moved"]["copies"], 1);
+    EXPECT_EQ(part["moved"]["host_waits"], 0);
+    EXPECT_GE(part["moved"]["bytes"], part["bytes"]);
+    EXPECT_EQ(part["by_storage"]["copies"], tensors);
+    EXPECT_EQ(part["by_storage"]["allocations"], tensors);
+    EXPECT_EQ(part["by_storage"]["host_waits"], 1);
+    EXPECT_EQ(part["by_tensor"]["copies"], tensors);
+    EXPECT_EQ(part["by_tensor"]["host_waits"], tensors);
+    EXPECT_FALSE(part["cache"]["reason"].get<std::string>().empty());
+  }
+}
+
+TEST_F(ProgramTest, KeepsAComponentResidentThatThePolicyNames) {
+  const auto report =
+      report_of(kQuick + R"(--device sim --dlo-offload-components '{"text_encoder": false}')");
+  EXPECT_EQ(report["components"][0]["residence"], "resident");
+  EXPECT_EQ(report["components"][0]["moved"]["copies"], 0);
+  EXPECT_EQ(report["components"][1]["residence"], "staged");
+  EXPECT_EQ(report["components"][2]["residence"], "staged");
+  EXPECT_EQ(report["identical"], true);
+}
+
+TEST_F(ProgramTest, ObeysTheRetentionPolicy) {
+  const auto never = report_of(kQuick + "--device sim --retention never");
+  const auto always = report_of(kQuick + "--device sim --retention always");
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(never["components"][i]["cache"]["decision"], "released");
+    EXPECT_EQ(always["components"][i]["cache"]["decision"], "kept");
+  }
+  EXPECT_EQ(never["sha256"], always["sha256"]);
+}
+
+TEST_F(ProgramTest, PrintsWhatTheMovesCost) {
+  const Result result = run(kQuick + "--device sim");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("OUT OF MEMORY"), HasSubstr("identical, byte for byte"),
+                                HasSubstr("counted by the device"), HasSubstr("per storage"),
+                                HasSubstr("simulated accelerator")));
+}
+
+TEST_F(ProgramTest, NamesTheSmallestCapacityThatWorks) {
+  const std::string error = error_of(kQuick + "--device sim --capacity 2MiB");
+  EXPECT_THAT(error, HasSubstr("too small"));
+  const std::string key = "the smallest that works is ";
+  const auto begin = error.find(key);
+  ASSERT_NE(begin, std::string::npos) << error;
+  std::string capacity = error.substr(begin + key.size());
+  capacity.pop_back();
+  EXPECT_EQ(run(kQuick + "--device sim --capacity " + capacity).code, 0) << capacity;
+  const int less = std::stoi(capacity) - 2;
+  EXPECT_EQ(run(kQuick + "--device sim --capacity " + std::to_string(less) + "MiB").code, 1);
+}
+
+TEST_F(ProgramTest, NamesAnUnknownWordAndTheKnownOnes) {
+  EXPECT_THAT(error_of("--prompt 'a red hexagon'"),
+              AllOf(HasSubstr("unknown word 'hexagon'"), HasSubstr("circle")));
+}
+
+TEST_F(ProgramTest, RefusesPoliciesThatAreMalformedOrNameWhatIsNotThere) {
+  const std::string flag = kQuick + "--device cpu --dlo-offload-components ";
+  EXPECT_THAT(error_of(flag + R"('{"text_encoder": 0}')"), HasSubstr("/text_encoder"));
+  EXPECT_THAT(error_of(flag + "'[]'"), HasSubstr("object"));
+  EXPECT_THAT(error_of(flag + "'{'"), HasSubstr("policy"));
+  EXPECT_THAT(
+      error_of(flag + R"('{"text_decoder": true}')"),
+      AllOf(HasSubstr("text_decoder"), HasSubstr("text_encoder"), HasSubstr("vae_decoder")));
+  EXPECT_THAT(error_of(flag + R"('{"transformer": false}')"), HasSubstr("transformer"));
+}
+
+TEST_F(ProgramTest, SaysWhichWeightsAreMissing) {
+  EXPECT_THAT(error_of(kQuick + "--device cpu --weights " + file("none").string()),
+              AllOf(HasSubstr("text_encoder.safetensors"), HasSubstr("cannot be opened")));
+}
+
+TEST_F(ProgramTest, SaysThatWeightsAreTruncatedWithBothSizes) {
+  const fs::path weights = own_weights();
+  const auto size = fs::file_size(weights / "transformer.safetensors");
+  fs::resize_file(weights / "transformer.safetensors", size - 1);
+  EXPECT_THAT(error_of(kQuick + "--device cpu --weights " + weights.string()),
+              AllOf(HasSubstr("transformer.safetensors"), HasSubstr("truncated"),
+                    HasSubstr(std::to_string(size)), HasSubstr(std::to_string(size - 1))));
+}
+
+TEST_F(ProgramTest, RefusesWeightsOfAnotherComponent) {
+  const fs::path weights = own_weights();
+  fs::copy_file(weights / "text_encoder.safetensors", weights / "vae_decoder.safetensors",
+                fs::copy_options::overwrite_existing);
+  EXPECT_THAT(error_of(kQuick + "--device cpu --weights " + weights.string()),
+              AllOf(HasSubstr("vae_decoder.safetensors"), HasSubstr("is not in the file")));
+}
+
+TEST_F(ProgramTest, SaysThatTheOutputCannotBeWrittenBeforeItDraws) {
+  EXPECT_THAT(error_of(kQuick + "--device cpu --output /nonexistent/x.png"),
+              HasSubstr("cannot write '/nonexistent/x.png'"));
+}
+
+TEST_F(ProgramTest, RefusesACapacityThatIsNoSizeOrNotOfASimulation) {
+  EXPECT_THAT(error_of(kQuick + "--device sim --capacity many"), HasSubstr("'many'"));
+  EXPECT_THAT(error_of(kQuick + "--device cpu --capacity 27MiB"), HasSubstr("simulated"));
+}
+
+TEST_F(ProgramTest, RefusesUnknownFlagsAndValues) {
+  EXPECT_NE(run("--colour").code, 0);
+  EXPECT_NE(run("--device tpu").code, 0);
+  EXPECT_NE(run("--retention sometimes").code, 0);
+  EXPECT_NE(run("--steps 0").code, 0);
+}
+
+TEST_F(ProgramTest, ExplainsItsFlags) {
+  const Result result = run("--help");
+  EXPECT_EQ(result.code, 0);
+  for (const char* flag :
+       {"--prompt", "--steps", "--guidance", "--seed", "--device", "--capacity",
+        "--dlo-offload-components", "--retention", "--output", "--json", "--evaluate"}) {
+    EXPECT_THAT(result.out, HasSubstr(flag));
+  }
+}
+
+}  // namespace
+}  // namespace text_to_image
