@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ends with work queued, a stream held and tensors that die after main, and so does a child that it
-// forked. Must end by itself and with 0.
+// Ends with work queued, a stream held and tensors that die after main. Must end by itself, with 0.
 #include <offstage/testing/simulator.hpp>
 
 #include <ATen/core/Tensor.h>
@@ -9,9 +8,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <memory>
-#include <sys/wait.h>
-#include <unistd.h>
-
 namespace {
 
 // Constructed before install: destroyed after the workers ended.
@@ -25,15 +21,6 @@ int main() {
   auto& simulator = offstage::testing::Simulator::install();
   const auto options = at::TensorOptions().device(simulator.device());
   before_install = at::ones({1000}, options);
-  simulator.synchronize();
-
-  const pid_t child = ::fork();
-  if (child == 0) return 0;  // Has no workers that its exit could wait for.
-  int status = 0;
-  if (::waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    return 1;
-  }
-
   const c10::impl::VirtualGuardImpl guard(c10::DeviceType::PrivateUse1);
   hold = std::make_unique<offstage::testing::StreamHold>(
       simulator.hold(guard.getDefaultStream(simulator.device())));
