@@ -51,7 +51,7 @@ Verdict judge(const Scene& scene, const Picture& picture) {
   const auto& background_rgb = rgb_of(scene.background);
   Pixels seen;
   for (std::size_t i = 0; i < kPixels; ++i) {
-    seen[i] = distance(picture, i, shape_rgb) < distance(picture, i, background_rgb);
+    seen[i] = distance(picture, i, shape_rgb) <= distance(picture, i, background_rgb);
   }
   Verdict verdict;
   for (int shape = 0; shape < static_cast<int>(kShapes.size()); ++shape) {

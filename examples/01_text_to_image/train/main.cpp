@@ -30,7 +30,8 @@ namespace fs = std::filesystem;
 struct Options {
   std::int64_t vae_steps = 2400;
   std::int64_t vae_batch = 32;
-  std::int64_t diffusion_steps = 3000;
+  std::int64_t diffusion_steps = 2000;
+  std::int64_t polish_steps = 500;
   std::int64_t batch = 64;
   std::int64_t seed = 1;
   int threads = 1;
@@ -133,9 +134,15 @@ class Checkpoint {
   torch::optim::Optimizer& optimizer_;
 };
 
+/// Pictures of this shape are the hardest: small, its points are thinner than a pixel of the
+/// latents.
+constexpr int kHardShape = 4;
+static_assert(kShapes[kHardShape] == "star");
+
 struct Data {
   at::Tensor pictures;  // (count, 3, 32, 32), -1..1
   at::Tensor ids;       // (count, 5)
+  at::Tensor hard;      // places of the pictures of the hardest shape
 };
 
 at::Tensor to_tensor(const Picture& picture) {
@@ -148,13 +155,15 @@ at::Tensor to_tensor(const Picture& picture) {
 Data draw_training_data() {
   std::vector<at::Tensor> pictures;
   std::vector<at::Tensor> ids;
+  std::vector<std::int64_t> hard;
   for (const Scene& scene : all_scenes()) {
     if (is_held_out(scene)) continue;
+    if (scene.shape == kHardShape) hard.push_back(static_cast<std::int64_t>(ids.size()));
     pictures.push_back(to_tensor(draw(scene)));
     const TokenIds tokens = tokenize(scene);
     ids.push_back(torch::tensor(at::ArrayRef<std::int64_t>(tokens.data(), tokens.size())));
   }
-  return {torch::stack(pictures), torch::stack(ids)};
+  return {torch::stack(pictures), torch::stack(ids), torch::tensor(hard)};
 }
 
 at::Tensor pick(std::int64_t count, std::int64_t batch) {
@@ -194,7 +203,6 @@ struct Latents {
 void print_reconstructed(VaeEncoder& encoder, VaeDecoder& decoder, const at::Tensor& shift,
                          const at::Tensor& scale) {
   int right = 0;
-  std::vector<int> wrong(kShapes.size());
   const std::vector<Scene> scenes = all_combinations();
   for (const Scene& scene : scenes) {
     const at::Tensor latents = encoder(to_tensor(draw(scene)).unsqueeze(0)).chunk(2, 1)[0];
@@ -202,17 +210,48 @@ void print_reconstructed(VaeEncoder& encoder, VaeDecoder& decoder, const at::Ten
     const at::Tensor values = ((drawn + 1) * 127.5).clamp(0, 255).contiguous();
     Picture picture{};
     std::copy_n(values.const_data_ptr<float>(), picture.size(), picture.begin());
-    if (judge(scene, picture).right()) {
+    const Verdict verdict = judge(scene, picture);
+    if (verdict.right()) {
       ++right;
     } else {
-      ++wrong[static_cast<std::size_t>(scene.shape)];
+      std::printf("  wrong: %s: overlap %.3f, best other %.3f, colour %.1f\n",
+                  describe(scene).c_str(), verdict.overlap, verdict.best_other,
+                  verdict.colour_error);
     }
   }
-  std::printf("vae: %d of %zu reconstructed right; wrong:", right, scenes.size());
-  for (std::size_t i = 0; i < wrong.size(); ++i) {
-    std::printf(" %d %s", wrong[i], std::string(kShapes[i]).c_str());
+  std::printf("vae: %d of %zu reconstructed right\n", right, scenes.size());
+}
+
+/// The decoder alone, with the latents as they now are and half of the pictures of the hardest
+/// shape.
+void polish_decoder(const Options& options, const Data& data, const Latents& latents,
+                    VaeDecoder& decoder) {
+  const auto parameters = decoder->parameters();
+  torch::optim::AdamW optimizer(parameters, torch::optim::AdamWOptions(1e-3).weight_decay(0.01));
+  Checkpoint checkpoint(options.work / "decoder.pt", {decoder.ptr()}, optimizer);
+  const std::int64_t first = options.resume ? checkpoint.load() : 0;
+  Progress progress("decoder  ", first, options.polish_steps);
+  for (std::int64_t step = first; step < options.polish_steps; ++step) {
+    torch::manual_seed(static_cast<std::uint64_t>(options.seed * 3'000'000 + step));
+    const auto picked =
+        torch::cat({pick(data.ids.size(0), options.vae_batch / 2),
+                    data.hard.index_select(0, pick(data.hard.size(0), options.vae_batch / 2))});
+    const auto deviation = latents.deviation.index_select(0, picked);
+    const auto drawn =
+        decoder(latents.mean.index_select(0, picked) + deviation * torch::randn_like(deviation));
+    const auto difference = drawn - data.pictures.index_select(0, picked);
+    const auto square = difference.square().mean();
+    const auto loss = square + 0.5 * difference.abs().mean();
+    optimizer.zero_grad();
+    loss.backward();
+    torch::nn::utils::clip_grad_norm_(parameters, 1.0);
+    set_rate(optimizer, 1e-3 * schedule(step, options.polish_steps));
+    optimizer.step();
+    progress.report(step, square.item<double>());
+    if ((step + 1) % kCheckpointEvery == 0 || step + 1 == options.polish_steps) {
+      checkpoint.save(step + 1);
+    }
   }
-  std::printf("\n");
 }
 
 Latents train_vae(const Options& options, const Data& data) {
@@ -262,9 +301,14 @@ Latents train_vae(const Options& options, const Data& data) {
   const auto shift = mean.mean({0, 2, 3}, true);
   const auto scale = mean.std({0, 2, 3}, true, true);
   decoder->set_scale(shift, scale);
+  const Latents latents{(mean - shift) / scale, torch::cat(deviations) / scale};
+  {
+    const torch::AutoGradMode grad(true);
+    polish_decoder(options, data, latents, decoder);
+  }
   print_reconstructed(encoder, decoder, shift, scale);
   export_weights(options.output / "vae_decoder.safetensors", *decoder);
-  return {(mean - shift) / scale, torch::cat(deviations) / scale};
+  return latents;
 }
 
 void follow(torch::nn::Module& average, torch::nn::Module& module, double keep) {
@@ -339,6 +383,8 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--diffusion-steps", options.diffusion_steps,
                  "Steps of text encoder and diffusion transformer")
+      ->capture_default_str();
+  app.add_option("--polish-steps", options.polish_steps, "Steps of the VAE's decoder alone")
       ->capture_default_str();
   app.add_option("--batch", options.batch, "Pictures a step after that")->capture_default_str();
   app.add_option("--seed", options.seed, "Seed of all random numbers")->capture_default_str();
