@@ -13,7 +13,7 @@
 #include <ATen/ops/resize_ops.h>
 #include <c10/util/strides.h>
 
-#include <cstring>
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -154,6 +154,12 @@ class Call {
                   "simulated accelerator: ", op_.operator_name(),
                   " makes a view, which it does not know how to do");
     }
+    for (std::size_t i = 0; i < arguments_.size(); ++i) {
+      if (!is_written(op_.schema().arguments()[i]) || !arguments_[i].isTensor()) continue;
+      TORCH_CHECK(is_simulated(arguments_[i].toTensor()),
+                  "simulated accelerator: ", op_.operator_name(),
+                  " cannot write its result to the host");
+    }
   }
 
   void run(Stack& stack) {
@@ -219,8 +225,9 @@ class Call {
   }
 
   void enqueue() {
-    stream_.enqueue(
-        make_task(std::make_shared<Stack>(ValueMapper(at::kCPU, to_operand)(arguments_))));
+    // The worker's alone from here on: the mapper's own references are gone before it starts.
+    auto operands = std::make_shared<Stack>(ValueMapper(at::kCPU, to_operand)(arguments_));
+    stream_.enqueue(make_task(std::move(operands)));
   }
 
   void run_and_wait(Stack& stack) {
@@ -275,11 +282,12 @@ class Call {
   const c10::IValue& written_argument(std::size_t result_index) const {
     const auto& schema = op_.schema();
     const auto& sets = schema.returns()[result_index].alias_info()->beforeSets();
-    for (std::size_t i = 0; i < arguments_.size(); ++i) {
-      const auto* info = schema.arguments()[i].alias_info();
-      if (info != nullptr && info->beforeSets() == sets) return arguments_[i];
-    }
-    TORCH_CHECK(false, "simulated accelerator: ", op_.operator_name(), " has a malformed schema");
+    const auto& arguments = schema.arguments();
+    const auto found = std::ranges::find_if(arguments, [&](const c10::Argument& argument) {
+      return argument.alias_info() != nullptr && argument.alias_info()->beforeSets() == sets;
+    });
+    TORCH_INTERNAL_ASSERT(found != arguments.end());
+    return arguments_[static_cast<std::size_t>(found - arguments.begin())];
   }
 
   const c10::OperatorHandle op_;

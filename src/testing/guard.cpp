@@ -27,7 +27,9 @@ class DeviceGuard final : public c10::impl::DeviceGuardImplInterface {
   }
 
   void uncheckedSetDevice(c10::Device device) const noexcept override {
-    if (device.index() >= 0) Runtime::set_current_device(device.index());
+    if (device.index() >= 0 && device.index() < deviceCount()) {
+      Runtime::set_current_device(device.index());
+    }
   }
 
   c10::Device exchangeDevice(c10::Device device) const override {

@@ -47,10 +47,11 @@ class Hooks final : public at::PrivateUse1HooksInterface {
 
   at::Device getDeviceFromPtr(void* data) const override {
     Runtime& runtime = Runtime::get();
-    for (c10::DeviceIndex i = 0; i < runtime.device_count(); ++i) {
-      if (runtime.device(i).pool.contains(data)) return {kSimulated, i};
-    }
-    TORCH_CHECK(false, "simulated accelerator: this address is not in its memory");
+    c10::DeviceIndex owner = 0;
+    while (owner < runtime.device_count() && !runtime.device(owner).pool.contains(data)) ++owner;
+    TORCH_CHECK(owner < runtime.device_count(),
+                "simulated accelerator: this address is not in its memory");
+    return {kSimulated, owner};
   }
 
   // Random numbers are the CPU's, so that a seed gives the same numbers on both.

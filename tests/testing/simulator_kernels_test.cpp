@@ -170,6 +170,8 @@ TEST_F(SimulatorKernelsTest, OperandsOnDifferentDevicesAreRefused) {
   EXPECT_THROW(at::linear(device, host), c10::Error);
   EXPECT_THROW(device + host.to(simulator_.device(1)), c10::Error);
   EXPECT_NO_THROW(device + at::ones({}));
+  at::Tensor scalar = at::ones({});
+  EXPECT_THROW(scalar.add_(device[0][0]), c10::Error);
 }
 
 TEST_F(SimulatorKernelsTest, WrongArgumentsThrowAtTheCall) {
@@ -208,14 +210,17 @@ struct Net : torch::nn::Module {
 };
 
 TEST_F(SimulatorKernelsTest, ANetComputesWhatItComputesOnTheCpu) {
-  Net net;
-  const at::Tensor ids = at::tensor({1, 2, 3, 4, 9, 0, 9, 5}, at::kLong).view({2, 4});
-  const at::Tensor expected = net.forward(ids);
-  for (const at::Tensor& parameter : net.parameters()) {
-    const at::Tensor moved = parameter.detach().to(simulator_.device());
-    parameter.unsafeGetTensorImpl()->shallow_copy_from(moved.getIntrusivePtr());
+  for (const bool inference : {true, false}) {
+    const c10::InferenceMode mode(inference);
+    Net net;
+    const at::Tensor ids = at::tensor({1, 2, 3, 4, 9, 0, 9, 5}, at::kLong).view({2, 4});
+    const at::Tensor expected = net.forward(ids);
+    for (const at::Tensor& parameter : net.parameters()) {
+      const at::Tensor moved = parameter.detach().to(simulator_.device());
+      parameter.unsafeGetTensorImpl()->shallow_copy_from(moved.getIntrusivePtr());
+    }
+    expect_same(net.forward(ids.to(simulator_.device())), expected);
   }
-  expect_same(net.forward(ids.to(simulator_.device())), expected);
 }
 
 }  // namespace

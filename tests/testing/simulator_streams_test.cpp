@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+#include <vector>
 
 namespace offstage::testing {
 namespace {
@@ -170,6 +171,22 @@ TEST_F(SimulatorStreamsTest, CurrentDeviceAndStreamBelongToTheThread) {
     EXPECT_EQ(guard_.getDevice(), simulator_.device(0));
     EXPECT_EQ(guard_.getStream(simulator_.device(1)), default_stream(1));
   }).join();
+}
+
+TEST_F(SimulatorStreamsTest, ThreadsWorkSideBySide) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([this, i] {
+      const c10::StreamGuard guard(new_stream(i % 2));
+      const at::Tensor host = pinned(at::full({64}, i));
+      for (int round = 0; round < 20; ++round) {
+        const at::Tensor x = host.to(simulator_.device(i % 2), /*non_blocking=*/true);
+        const at::Tensor y = x.add(round).mul(x);
+        EXPECT_TRUE(y.to(at::kCPU).equal(at::full({64}, (i + round) * i)));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST_F(SimulatorStreamsTest, DevicesKeepApart) {
