@@ -7,9 +7,8 @@
 #include <ATen/Context.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include <unistd.h>
-
 #include <string>
+#include <unistd.h>
 #include <utility>
 
 OFFSTAGE_NAMESPACE_BEGIN
@@ -42,8 +41,9 @@ DeviceContext::DeviceContext(c10::Device device, DeviceContextOptions options)
       copy_stream_(checked_copy_stream(device_, options.copy_stream)),
       host_memory_(options.host_memory ? std::move(options.host_memory)
                                        : default_host_memory(device_.type())),
-      telemetry_(options.telemetry || device_.is_cpu() ? std::move(options.telemetry)
-                                                       : TelemetryRegistry().resolve(device_.type())),
+      telemetry_(options.telemetry || device_.is_cpu()
+                     ? std::move(options.telemetry)
+                     : TelemetryRegistry().resolve(device_.type())),
       sink_(std::move(options.sink)),
       process_id_(::getpid()) {}
 
@@ -60,6 +60,8 @@ void DeviceContext::synchronize(const c10::Stream& stream) const {
   if (has_streams()) c10::impl::VirtualGuardImpl(device_.type()).synchronizeStream(stream);
 }
 
-bool DeviceContext::is_creating_process() const noexcept { return process_id_ == ::getpid(); }
+bool DeviceContext::is_creating_process() const noexcept {
+  return process_id_ == ::getpid();
+}
 
 OFFSTAGE_NAMESPACE_END

@@ -2,11 +2,10 @@
 #include <offstage/base/error.hpp>
 #include <offstage/device/host_memory.hpp>
 
-#include <sys/mman.h>
-
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <sys/mman.h>
 
 OFFSTAGE_NAMESPACE_BEGIN
 

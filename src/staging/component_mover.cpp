@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "component_mover.hpp"
-
 #include "tensor_binding.hpp"
 
 #include <offstage/base/error.hpp>
@@ -28,8 +27,7 @@ ComponentMover::ComponentMover(StagingLayout layout, std::shared_ptr<DeviceConte
 ComponentMover::~ComponentMover() {
   if (is_loaded()) {
     // In a forked child the device must not be touched: there the slab is given up as if in use.
-    const bool is_idle =
-        context_->is_creating_process() && order_copies_behind_users() == nullptr;
+    const bool is_idle = context_->is_creating_process() && order_copies_behind_users() == nullptr;
     static_cast<void>(bind_to_masters());
     drop_slab(is_idle);
   }
@@ -95,8 +93,8 @@ std::vector<c10::Storage> ComponentMover::fill(DeviceSlab& slab, Pieces pieces) 
     return storages;
   }
   std::vector<std::byte*> chunks;
-  for (std::size_t index = 0; index < layout_.chunk_bytes.size(); ++index) {
-    chunks.push_back(slab.allocate(layout_.chunk_bytes[index]));
+  for (const std::int64_t bytes : layout_.chunk_bytes) {
+    chunks.push_back(slab.allocate(bytes));
     ++counters_.allocations;
   }
   for (std::size_t index = 0; index < chunks.size(); ++index) {
@@ -132,8 +130,7 @@ void ComponentMover::wait_ready(const c10::Stream& stream) {
 void ComponentMover::use_on(const c10::Stream& stream) {
   if (stream.device() != context_->device() && context_->has_streams()) {
     throw InvalidArgument("component '" + options_.name + "': use_on: the stream is of " +
-                          stream.device().str() + ", the component of " +
-                          context_->device().str());
+                          stream.device().str() + ", the component of " + context_->device().str());
   }
   if (!is_loaded()) {
     throw StateError("component '" + options_.name + "': use_on: the component is not loaded");
@@ -141,7 +138,9 @@ void ComponentMover::use_on(const c10::Stream& stream) {
   wait_ready(stream);
 }
 
-void ComponentMover::wait_copies() { masters_.arena->wait_copies(); }
+void ComponentMover::wait_copies() {
+  masters_.arena->wait_copies();
+}
 
 void ComponentMover::offload() {
   if (!is_loaded()) return;

@@ -60,7 +60,9 @@ class ComponentMover {
   [[nodiscard]] bool is_loaded() const noexcept { return slab_ != nullptr; }
   [[nodiscard]] const StagingLayout& layout() const noexcept { return layout_; }
   [[nodiscard]] std::int64_t bytes() const noexcept { return bytes_; }
-  [[nodiscard]] std::int64_t pinned_bytes() const noexcept { return masters_.arena->pinned_bytes(); }
+  [[nodiscard]] std::int64_t pinned_bytes() const noexcept {
+    return masters_.arena->pinned_bytes();
+  }
   [[nodiscard]] std::int64_t still_referenced_bytes() const;
 
  private:

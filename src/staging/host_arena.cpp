@@ -26,8 +26,9 @@ HostArena::HostArena(std::shared_ptr<DeviceContext> context, std::shared_ptr<Hos
       chunks_.push_back({static_cast<std::byte*>(data), bytes, false});
       if (reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(alignment) != 0) {
         throw HostMemoryError("component '" + component_ + "': host memory provider '" +
-                              std::string(memory_->name()) + "' returned memory that is not aligned" +
-                              " to " + std::to_string(alignment) + " bytes");
+                              std::string(memory_->name()) +
+                              "' returned memory that is not aligned" + " to " +
+                              std::to_string(alignment) + " bytes");
       }
     }
   } catch (...) {

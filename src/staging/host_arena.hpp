@@ -24,9 +24,10 @@ namespace detail {
 
 /// Chunks of host memory, one for each chunk of the device slab.
 ///
-/// Every master storage holds a reference, so the memory outlives the stager for as long as a module
-/// is bound to it. The last owner waits on the host for copies still reading it, then unpins and
-/// frees. On a dead device, or in a forked child, it does neither: the memory is abandoned, counted.
+/// Every master storage holds a reference, so the memory outlives the stager for as long as a
+/// module is bound to it. The last owner waits on the host for copies still reading it, then unpins
+/// and frees. On a dead device, or in a forked child, it does neither: the memory is abandoned,
+/// counted.
 class HostArena final : public c10::intrusive_ptr_target {
  public:
   /// Reserves all chunks; pins none.

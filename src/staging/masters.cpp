@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "masters.hpp"
-
 #include "tensor_binding.hpp"
 
 #include <offstage/base/error.hpp>
 
 #include <c10/core/InferenceMode.h>
 #include <c10/core/TensorOptions.h>
-#include <malloc.h>
 
 #include <cstring>
 #include <exception>
+#include <malloc.h>
 #include <string>
 #include <utility>
 
@@ -53,10 +52,10 @@ class ChunkPinner {
     } catch (const std::exception& error) {
       note_refusal(chunk, error.what());
       if (options_.strict_pinning) {
-        throw HostMemoryError("component '" + options_.name + "': pinning " +
-                              std::to_string(arena_.chunk_bytes(chunk)) +
-                              " bytes of host memory failed, and strict pinning was asked for: " +
-                              error.what());
+        throw HostMemoryError(
+            "component '" + options_.name + "': pinning " +
+            std::to_string(arena_.chunk_bytes(chunk)) +
+            " bytes of host memory failed, and strict pinning was asked for: " + error.what());
       }
     } catch (...) {
       note_refusal(chunk, "unknown error");
@@ -87,8 +86,7 @@ void fill_from_host(const StorageGroup& group, std::byte* master) {
 
 void fill_from_device(const StorageGroup& group, const at::Tensor& master) {
   for (const SourceRange& source : group.sources) {
-    const at::Tensor from =
-        byte_tensor(source.storage).narrow(0, source.begin, source.bytes);
+    const at::Tensor from = byte_tensor(source.storage).narrow(0, source.begin, source.bytes);
     master.narrow(0, source.group_offset, source.bytes).copy_(from);
   }
 }
@@ -124,8 +122,7 @@ Masters reserve_masters(const StagingLayout& layout, const std::shared_ptr<Devic
                                                  options.alignment);
   HostArena& arena = *masters.arena;
   for (const StorageGroup& group : layout.groups) {
-    std::byte* data =
-        group.bytes == 0 ? nullptr : arena.chunk(group.chunk) + group.chunk_offset;
+    std::byte* data = group.bytes == 0 ? nullptr : arena.chunk(group.chunk) + group.chunk_offset;
     masters.storages.push_back(arena.make_storage(data, group.bytes));
   }
   masters.views = make_views(layout, masters.storages);
@@ -149,8 +146,9 @@ void fill_from_devices(const StagingLayout& layout, const Masters& masters, Chun
   }
 }
 
-/// Sources on the host are copied, bound and freed one by one. Nothing here fails before a tensor is
-/// bound, except a strict pinning error, which leaves tensors bound to masters of the same value.
+/// Sources on the host are copied, bound and freed one by one. Nothing here fails before a tensor
+/// is bound, except a strict pinning error, which leaves tensors bound to masters of the same
+/// value.
 void fill_from_host_and_bind(StagingLayout& layout, const Masters& masters, ChunkPinner& pinner) {
   for (StorageGroup& group : layout.groups) {
     if (group.bytes != 0 && group.source_device.is_cpu()) {

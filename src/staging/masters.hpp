@@ -33,7 +33,8 @@ struct Masters {
 /// Sources on the host are freed group by group, so that the extra host memory at any time is about
 /// one chunk and the largest storage; sources on a device are freed at the end, since copying them
 /// can fail. The layout's groups have no sources afterwards.
-/// @throws HostMemoryError as the stager's constructor documents; every tensor has its value and its
+/// @throws HostMemoryError as the stager's constructor documents; every tensor has its value and
+/// its
 ///         device.
 [[nodiscard]] Masters build_masters(StagingLayout& layout,
                                     const std::shared_ptr<DeviceContext>& context,

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <offstage/staging/pinned_module_stager.hpp>
-
 #include "component_mover.hpp"
 
 #include <offstage/base/error.hpp>
 #include <offstage/retention/bounded_allocator_cache.hpp>
+#include <offstage/staging/pinned_module_stager.hpp>
 
 #include <chrono>
 #include <mutex>
@@ -196,17 +195,33 @@ PinnedModuleStager::PinnedModuleStager(std::vector<NamedTensor> tensors,
 
 PinnedModuleStager::~PinnedModuleStager() = default;
 
-void PinnedModuleStager::load() { impl_->load(); }
-void PinnedModuleStager::offload() { impl_->offload(); }
-void PinnedModuleStager::use_on(const c10::Stream& stream) { impl_->use_on(stream); }
+void PinnedModuleStager::load() {
+  impl_->load();
+}
+void PinnedModuleStager::offload() {
+  impl_->offload();
+}
+void PinnedModuleStager::use_on(const c10::Stream& stream) {
+  impl_->use_on(stream);
+}
 void PinnedModuleStager::set_cache(std::shared_ptr<BoundedAllocatorCache> cache) {
   impl_->set_cache(std::move(cache));
 }
-void PinnedModuleStager::wait_copies() { impl_->wait_copies(); }
-bool PinnedModuleStager::is_loaded() const { return impl_->is_loaded(); }
-const std::string& PinnedModuleStager::name() const noexcept { return impl_->options().name; }
-std::int64_t PinnedModuleStager::bytes() const noexcept { return impl_->mover().bytes(); }
-c10::Device PinnedModuleStager::device() const noexcept { return impl_->device(); }
+void PinnedModuleStager::wait_copies() {
+  impl_->wait_copies();
+}
+bool PinnedModuleStager::is_loaded() const {
+  return impl_->is_loaded();
+}
+const std::string& PinnedModuleStager::name() const noexcept {
+  return impl_->options().name;
+}
+std::int64_t PinnedModuleStager::bytes() const noexcept {
+  return impl_->mover().bytes();
+}
+c10::Device PinnedModuleStager::device() const noexcept {
+  return impl_->device();
+}
 std::int64_t PinnedModuleStager::pinned_bytes() const noexcept {
   return impl_->mover().pinned_bytes();
 }
@@ -222,6 +237,8 @@ std::size_t PinnedModuleStager::tensor_count() const noexcept {
 std::int64_t PinnedModuleStager::still_referenced_bytes() const {
   return impl_->still_referenced_bytes();
 }
-StagerCounters PinnedModuleStager::counters() const { return impl_->counters(); }
+StagerCounters PinnedModuleStager::counters() const {
+  return impl_->counters();
+}
 
 OFFSTAGE_NAMESPACE_END

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "storage_group.hpp"
-
 #include "tensor_checks.hpp"
 
 #include <offstage/base/bytes.hpp>

@@ -24,8 +24,8 @@ namespace detail {
 struct TensorRecord {
   std::string path;
   at::Tensor tensor;
-  std::size_t group = 0;           ///< Index of its storage group.
-  std::int64_t storage_offset = 0; ///< In elements of its dtype, from the start of the group.
+  std::size_t group = 0;            ///< Index of its storage group.
+  std::int64_t storage_offset = 0;  ///< In elements of its dtype, from the start of the group.
   c10::SmallVector<std::int64_t, 5> sizes;
   c10::SmallVector<std::int64_t, 5> strides;
   c10::ScalarType dtype = c10::ScalarType::Undefined;
@@ -36,24 +36,24 @@ struct TensorRecord {
 
 /// A run of bytes of one source storage that managed tensors cover.
 struct SourceRange {
-  c10::Storage storage;        ///< Keeps the bytes alive until they are copied.
-  std::int64_t begin = 0;      ///< Byte offset in the storage.
+  c10::Storage storage;    ///< Keeps the bytes alive until they are copied.
+  std::int64_t begin = 0;  ///< Byte offset in the storage.
   std::int64_t bytes = 0;
   std::int64_t group_offset = 0;  ///< Byte offset of `begin` in the group.
 };
 
 /// Tensors that share memory: they get one piece of host memory and one piece of device memory.
 struct StorageGroup {
-  std::int64_t bytes = 0;             ///< 0 for an empty tensor, which never shares.
+  std::int64_t bytes = 0;  ///< 0 for an empty tensor, which never shares.
   c10::Device source_device = c10::Device(c10::kCPU);
-  std::vector<SourceRange> sources;   ///< Emptied once the bytes are in the master.
-  std::vector<std::size_t> members;   ///< Indices of the tensor records.
-  std::size_t chunk = 0;              ///< Which chunk holds it; 0 for an empty group too.
-  std::int64_t chunk_offset = 0;      ///< Byte offset in the chunk, a multiple of the alignment.
+  std::vector<SourceRange> sources;  ///< Emptied once the bytes are in the master.
+  std::vector<std::size_t> members;  ///< Indices of the tensor records.
+  std::size_t chunk = 0;             ///< Which chunk holds it; 0 for an empty group too.
+  std::int64_t chunk_offset = 0;     ///< Byte offset in the chunk, a multiple of the alignment.
 };
 
-/// All that one stager manages. The arena on the host and the slab on the device follow it alike, so
-/// that a load is one copy a chunk.
+/// All that one stager manages. The arena on the host and the slab on the device follow it alike,
+/// so that a load is one copy a chunk.
 struct StagingLayout {
   std::vector<TensorRecord> tensors;
   std::vector<StorageGroup> groups;
@@ -65,10 +65,10 @@ struct StagingLayout {
 
 /// Checks the tensors, finds which share memory, and lays the groups out in chunks.
 ///
-/// Tensors are taken once each, by identity. Groups: tensors of one storage, and tensors of different
-/// storages whose byte ranges overlap (windows on one mapping). A group spans the smallest range that
-/// covers its tensors, its start rounded down so that each address keeps its remainder modulo
-/// `alignment` (counted from the start of the storage).
+/// Tensors are taken once each, by identity. Groups: tensors of one storage, and tensors of
+/// different storages whose byte ranges overlap (windows on one mapping). A group spans the
+/// smallest range that covers its tensors, its start rounded down so that each address keeps its
+/// remainder modulo `alignment` (counted from the start of the storage).
 ///
 /// @param component        Name of the component, for messages.
 /// @param alignment        In bytes; a power of two, at least 16.

@@ -48,8 +48,8 @@ bool is_bound_to(const TensorRecord& record, const c10::Storage& storage) noexce
          impl.dtype() == c10::scalarTypeToTypeMeta(record.dtype) &&
          impl.storage_offset() == record.storage_offset &&
          impl.sizes() == c10::IntArrayRef(record.sizes) &&
-         impl.strides() == c10::IntArrayRef(record.strides) &&
-         impl.is_conj() == record.is_conj && impl.is_neg() == record.is_neg;
+         impl.strides() == c10::IntArrayRef(record.strides) && impl.is_conj() == record.is_conj &&
+         impl.is_neg() == record.is_neg;
 }
 
 }  // namespace detail

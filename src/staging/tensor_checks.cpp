@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tensor_checks.hpp"
-
 #include "device_slab.hpp"
 #include "host_arena.hpp"
+#include "tensor_checks.hpp"
 
 #include <offstage/base/error.hpp>
 
@@ -63,9 +62,8 @@ void check_stageable(const at::Tensor& tensor, const std::string& path,
   }
   if (tensor.numel() == 0) return;
   if (storage.data() == nullptr) refuse(component, path, "has elements but no memory");
-  const std::int64_t end =
-      tensor.storage_offset() * static_cast<std::int64_t>(tensor.itemsize()) +
-      spanned_bytes(tensor);
+  const std::int64_t end = tensor.storage_offset() * static_cast<std::int64_t>(tensor.itemsize()) +
+                           spanned_bytes(tensor);
   if (end > static_cast<std::int64_t>(storage.nbytes())) {
     refuse(component, path,
            "reaches to byte " + std::to_string(end) + " of a storage of " +

@@ -30,8 +30,8 @@ struct NormLike : torch::nn::Module {
 struct Tower : torch::nn::Module {
   Tower() {
     inner = register_module("inner", std::make_shared<NormLike>());
-    linear = register_module("linear",
-                             torch::nn::Linear(torch::nn::LinearOptions(4, 4).bias(false)));
+    linear =
+        register_module("linear", torch::nn::Linear(torch::nn::LinearOptions(4, 4).bias(false)));
   }
   std::shared_ptr<NormLike> inner;
   torch::nn::Linear linear = nullptr;

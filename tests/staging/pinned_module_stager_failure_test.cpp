@@ -49,8 +49,8 @@ class PinnedModuleStagerFailureTest : public StagingTest {
   }
 };
 
-// case C31: 60 + 50 in a capacity of 120, 45 of which another stream holds cached. The simulator, as
-// real allocators do, gives cached memory back by itself before it gives up.
+// case C31: 60 + 50 in a capacity of 120, 45 of which another stream holds cached. The simulator,
+// as real allocators do, gives cached memory back by itself before it gives up.
 TEST_F(PinnedModuleStagerFailureTest, MemoryThatOthersHoldCachedIsNoReasonToFail) {
   context = counted_context();
   simulator.set_capacity(0, 120 * kMiB);
@@ -151,7 +151,8 @@ TEST_F(PinnedModuleStagerFailureTest, ALoadThatFailsAtAnyPieceLeavesEveryTensorO
   stager->offload();
 }
 
-TEST_F(PinnedModuleStagerFailureTest, AFailedReleaseAfterAFailedLoadIsReportedAndTheLoadsErrorLeaves) {
+TEST_F(PinnedModuleStagerFailureTest,
+       AFailedReleaseAfterAFailedLoadIsReportedAndTheLoadsErrorLeaves) {
   context = counted_context();
   counting->fail_release = true;
   simulator.set_capacity(0, kMiB);
@@ -246,8 +247,8 @@ TEST_F(PinnedModuleStagerFailureTest, ATensorOfAnotherStagedComponentIsRefusedWi
 // case C16: pinning fails; the masters stay pageable, the results equal.
 TEST_F(PinnedModuleStagerFailureTest, PinningThatFailsFallsBackToPageableMemoryWithOneWarning) {
   const auto memory = std::make_shared<RefusingHostMemory>(simulator.host_memory(), 2);
-  context = DeviceContext::create(
-      device(), {.host_memory = memory, .telemetry = telemetry, .sink = sink});
+  context = DeviceContext::create(device(),
+                                  {.host_memory = memory, .telemetry = telemetry, .sink = sink});
   const auto tensors = numbered_tensors(4, 128);
   const auto stager = stage(tensors, {.chunk_bytes_max = 512});
   EXPECT_EQ(stager->pinned_bytes(), 2 * 512);
@@ -258,7 +259,8 @@ TEST_F(PinnedModuleStagerFailureTest, PinningThatFailsFallsBackToPageableMemoryW
   expect_numbered(tensors);
 }
 
-TEST_F(PinnedModuleStagerFailureTest, StrictPinningThatFailsKeepsValuesAndDevicesAndGivesUpTheMemory) {
+TEST_F(PinnedModuleStagerFailureTest,
+       StrictPinningThatFailsKeepsValuesAndDevicesAndGivesUpTheMemory) {
   const auto memory = std::make_shared<RefusingHostMemory>(simulator.host_memory(), 2);
   context = DeviceContext::create(device(), {.host_memory = memory, .telemetry = telemetry});
   {

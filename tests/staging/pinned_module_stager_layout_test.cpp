@@ -216,8 +216,7 @@ TEST_F(PinnedModuleStagerLayoutTest, DeviceAddressesAreMultiplesOfTheAlignment) 
 TEST_F(PinnedModuleStagerLayoutTest, SourcesAreFreed) {
   at::Tensor weight = at::rand({1000});
   const c10::weak_intrusive_ptr<c10::StorageImpl> source(
-      c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
-          weight.storage().unsafeGetStorageImpl()));
+      c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(weight.storage().unsafeGetStorageImpl()));
   const auto stager = stage({{"w", weight}});
   EXPECT_TRUE(source.expired());
 }

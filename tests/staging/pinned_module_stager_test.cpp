@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a stager does when all goes well: places, values, counts, streams.
+// What a stager does when all goes well: places, values, counts.
 #include "staging_fixture.hpp"
 
 #include <offstage/base/error.hpp>
@@ -110,8 +110,8 @@ TEST_F(PinnedModuleStagerTest, PinnedBytesAreTheStoragesRoundedToTheAlignment) {
 }
 
 // Chunks, not a slab: in 1.15 E of memory a component of E returns although a tensor of E/88 was
-// carved out of its cached memory and stays. As one slab it finds no hole, and only the retry, which
-// goes storage by storage, still places it.
+// carved out of its cached memory and stays. As one slab it finds no hole, and only the retry,
+// which goes storage by storage, still places it.
 TEST_F(PinnedModuleStagerTest, AComponentReturnsAlthoughASmallTensorWasCarvedOutOfItsMemory) {
   constexpr std::int64_t kComponent = 176 * kMiB;
   const auto retries = [this](std::int64_t chunk_bytes_max) {
@@ -171,128 +171,6 @@ TEST_F(PinnedModuleStagerTest, WithoutACacheEveryOffloadReleasesAndWithOneInside
   stager->load();
   stager->offload();
   EXPECT_EQ((counters() - before).cache_releases, 1);
-}
-
-// Really asynchronous: the copy stream stands still, and load() returns.
-TEST_F(PinnedModuleStagerTest, LoadReturnsWhileTheCopyStreamAndTheComputeStreamStandStill) {
-  torch::nn::Linear linear(16, 16);
-  const at::Tensor input = at::rand({4, 16});
-  const at::Tensor expected = linear->forward(input);
-  const at::Tensor on_device = input.to(device());
-  const auto stager = stage(named_tensors(linear));
-  stager->set_cache(retaining_cache());
-  at::Tensor output;
-  {
-    const auto copies_held = simulator.hold(context->copy_stream());
-    const auto compute_held = simulator.hold(context->current_stream());
-    stager->load();
-    output = linear->forward(on_device);
-  }
-  EXPECT_TRUE(at::equal(output.cpu(), expected));
-}
-
-// A load never waits for compute: the copies finish under a compute stream that stands still.
-TEST_F(PinnedModuleStagerTest, CopiesRunWhileTheComputeStreamStandsStill) {
-  const auto stager = stage(numbered_tensors(2, 64));
-  const auto compute_held = simulator.hold(context->current_stream());
-  stager->load();
-  stager->wait_copies();
-  EXPECT_TRUE(stager->is_loaded());
-}
-
-// case C26: the wait is placed on the caller's stream, not on the default or the copy stream.
-TEST_F(PinnedModuleStagerTest, TheCallersStreamWaitsForTheCopies) {
-  torch::nn::Linear linear(16, 16);
-  const at::Tensor input = at::rand({4, 16});
-  const at::Tensor expected = linear->forward(input);
-  const at::Tensor on_device = input.to(device());
-  const auto stager = stage(named_tensors(linear));
-  const c10::StreamGuard guard(new_stream());
-  at::Tensor output;
-  {
-    const auto copies_held = simulator.hold(context->copy_stream());
-    stager->load();
-    output = linear->forward(on_device);
-  }
-  EXPECT_TRUE(at::equal(output.cpu(), expected)) << "without the wait the forward reads poison";
-}
-
-// P01: already loaded, but on another stream.
-TEST_F(PinnedModuleStagerTest, ASecondStreamWaitsForACopyThatIsStillUnderWay) {
-  torch::nn::Linear linear(16, 16);
-  const at::Tensor input = at::rand({4, 16});
-  const at::Tensor expected = linear->forward(input);
-  const at::Tensor on_device = input.to(device());
-  const auto stager = stage(named_tensors(linear));
-  at::Tensor output;
-  {
-    const auto copies_held = simulator.hold(context->copy_stream());
-    stager->load();
-    const c10::StreamGuard guard(new_stream());
-    const auto before = counters();
-    stager->load();
-    EXPECT_EQ((counters() - before).stream_waits, 1);
-    output = linear->forward(on_device);
-  }
-  simulator.synchronize(0);
-  EXPECT_TRUE(at::equal(output.cpu(), expected));
-}
-
-// The memory of an offloaded component goes to the next one, behind the compute that uses it.
-TEST_F(PinnedModuleStagerTest, AnOffloadUnderQueuedComputeDoesNotDisturbIt) {
-  torch::nn::Linear first(64, 64);
-  torch::nn::Linear second(64, 64);
-  const at::Tensor input = at::rand({4, 64});
-  const at::Tensor expected = first->forward(input);
-  const at::Tensor on_device = input.to(device());
-  const auto first_stager = stage(named_tensors(first));
-  const auto second_stager = stage(named_tensors(second));
-  first_stager->set_cache(retaining_cache());
-  at::Tensor output;
-  {
-    first_stager->load();
-    const auto compute_held = simulator.hold(context->current_stream());
-    output = first->forward(on_device);
-    first_stager->offload();
-    second_stager->load();
-  }
-  EXPECT_TRUE(at::equal(output.cpu(), expected));
-}
-
-TEST_F(PinnedModuleStagerTest, AnOffloadWaitsForADeclaredStream) {
-  torch::nn::Linear first(64, 64);
-  torch::nn::Linear second(64, 64);
-  const at::Tensor input = at::rand({4, 64});
-  const at::Tensor expected = first->forward(input);
-  const at::Tensor on_device = input.to(device());
-  const auto first_stager = stage(named_tensors(first));
-  const auto second_stager = stage(named_tensors(second));
-  first_stager->set_cache(retaining_cache());
-  const c10::Stream side = new_stream();
-  at::Tensor output;
-  {
-    first_stager->load();
-    first_stager->use_on(side);
-    const auto side_held = simulator.hold(side);
-    {
-      const c10::StreamGuard guard(side);
-      output = first->forward(on_device);
-    }
-    const auto before = counters();
-    first_stager->offload();
-    EXPECT_EQ((counters() - before).events_recorded, 2) << "one for each user stream";
-    second_stager->load();
-  }
-  simulator.synchronize(0);
-  EXPECT_TRUE(at::equal(output.cpu(), expected));
-}
-
-TEST_F(PinnedModuleStagerTest, UseOnNeedsALoadedComponentAndAStreamOfItsDevice) {
-  const auto stager = stage(numbered_tensors(1, 8));
-  EXPECT_THROW(stager->use_on(new_stream()), StateError);
-  stager->load();
-  const c10::impl::VirtualGuardImpl guard(device().type());
-  EXPECT_THROW(stager->use_on(guard.getDefaultStream(simulator.device(1))), InvalidArgument);
 }
 
 TEST_F(PinnedModuleStagerTest, LoadAndOffloadAreEvents) {

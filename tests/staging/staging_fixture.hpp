@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// What tests of staging share: the simulated accelerator, and modules small enough to look through.
+/// What tests of staging share: the simulated accelerator, and modules small enough to look
+/// through.
 
 #include <offstage/base/bytes.hpp>
 #include <offstage/device/device_context.hpp>
@@ -32,7 +33,9 @@ class StagingTest : public ::testing::Test {
  protected:
   StagingTest() { simulator.reset(); }
 
-  void TearDown() override { EXPECT_NO_THROW(simulator.reset()) << "device memory was left behind"; }
+  void TearDown() override {
+    EXPECT_NO_THROW(simulator.reset()) << "device memory was left behind";
+  }
 
   c10::Device device() const { return simulator.device(); }
 

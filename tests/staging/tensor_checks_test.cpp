@@ -32,9 +32,8 @@ TEST(TensorChecksTest, PlainTensorsAreAccepted) {
 }
 
 TEST(TensorChecksTest, RefusalsNameComponentTensorAndReason) {
-  EXPECT_THAT(refusal(at::Tensor()),
-              AllOf(HasSubstr("'transformer'"), HasSubstr("'blocks.1.weight'"),
-                    HasSubstr("undefined")));
+  EXPECT_THAT(refusal(at::Tensor()), AllOf(HasSubstr("'transformer'"),
+                                           HasSubstr("'blocks.1.weight'"), HasSubstr("undefined")));
 }
 
 // case C08

@@ -16,35 +16,47 @@ OFFSTAGE_NAMESPACE_BEGIN
 
 /// What happened.
 enum class EventKind : std::uint8_t {
-  kComponentLoaded,       ///< A component's copy to the device was queued. `bytes`: its bytes.
-  kComponentOffloaded,    ///< A component was bound back to its masters. `bytes`: its bytes.
-  kRetentionDecided,      ///< A cache decision was taken; `reason` tells which way and why.
-  kTelemetryFailed,       ///< First unreadable figure of a device and kind; `message`: the cause.
-  kReleaseFailed,         ///< Releasing the allocator's cache failed; `message`: the cause.
-  kOutOfMemoryRetry,      ///< A load ran out of memory and is tried once more.
-  kPinningFailed,         ///< Masters stay pageable; `message`: the cause. `bytes`: how many.
-  kSlabStillReferenced,   ///< User code keeps a view of offloaded device memory; `message`: paths.
-  kSlabQuarantined,       ///< Device memory is kept for ever, since work on it cannot be awaited.
-  kTensorReplaced,        ///< A managed tensor was replaced or moved by user code while loaded.
-  kGradEnabled,           ///< Staged while gradients are being recorded. Reported once a stager.
-  kErrorDropped,          ///< An error lost to an earlier one, or met in a destructor.
+  kComponentLoaded,      ///< A component's copy to the device was queued. `bytes`: its bytes.
+  kComponentOffloaded,   ///< A component was bound back to its masters. `bytes`: its bytes.
+  kRetentionDecided,     ///< A cache decision was taken; `reason` tells which way and why.
+  kTelemetryFailed,      ///< First unreadable figure of a device and kind; `message`: the cause.
+  kReleaseFailed,        ///< Releasing the allocator's cache failed; `message`: the cause.
+  kOutOfMemoryRetry,     ///< A load ran out of memory and is tried once more.
+  kPinningFailed,        ///< Masters stay pageable; `message`: the cause. `bytes`: how many.
+  kSlabStillReferenced,  ///< User code keeps a view of offloaded device memory; `message`: paths.
+  kSlabQuarantined,      ///< Device memory is kept for ever, since work on it cannot be awaited.
+  kTensorReplaced,       ///< A managed tensor was replaced or moved by user code while loaded.
+  kGradEnabled,          ///< Staged while gradients are being recorded. Reported once a stager.
+  kErrorDropped,         ///< An error lost to an earlier one, or met in a destructor.
 };
 
 /// The stable spelling of a kind in logs: "component_loaded", ...
 [[nodiscard]] constexpr std::string_view to_string(EventKind kind) noexcept {
   switch (kind) {
-    case EventKind::kComponentLoaded: return "component_loaded";
-    case EventKind::kComponentOffloaded: return "component_offloaded";
-    case EventKind::kRetentionDecided: return "retention_decided";
-    case EventKind::kTelemetryFailed: return "telemetry_failed";
-    case EventKind::kReleaseFailed: return "release_failed";
-    case EventKind::kOutOfMemoryRetry: return "out_of_memory_retry";
-    case EventKind::kPinningFailed: return "pinning_failed";
-    case EventKind::kSlabStillReferenced: return "slab_still_referenced";
-    case EventKind::kSlabQuarantined: return "slab_quarantined";
-    case EventKind::kTensorReplaced: return "tensor_replaced";
-    case EventKind::kGradEnabled: return "grad_enabled";
-    case EventKind::kErrorDropped: return "error_dropped";
+    case EventKind::kComponentLoaded:
+      return "component_loaded";
+    case EventKind::kComponentOffloaded:
+      return "component_offloaded";
+    case EventKind::kRetentionDecided:
+      return "retention_decided";
+    case EventKind::kTelemetryFailed:
+      return "telemetry_failed";
+    case EventKind::kReleaseFailed:
+      return "release_failed";
+    case EventKind::kOutOfMemoryRetry:
+      return "out_of_memory_retry";
+    case EventKind::kPinningFailed:
+      return "pinning_failed";
+    case EventKind::kSlabStillReferenced:
+      return "slab_still_referenced";
+    case EventKind::kSlabQuarantined:
+      return "slab_quarantined";
+    case EventKind::kTensorReplaced:
+      return "tensor_replaced";
+    case EventKind::kGradEnabled:
+      return "grad_enabled";
+    case EventKind::kErrorDropped:
+      return "error_dropped";
   }
   return "unknown";
 }

@@ -64,8 +64,8 @@ concept ModuleLike = requires(const Module& module) {
 /// A tensor that is a plain member of a module, neither parameter nor buffer, is unknown to
 /// LibTorch: add it to the list by hand.
 template <ModuleLike... Modules>
-  requires(sizeof...(Modules) > 0)
-[[nodiscard]] std::vector<NamedTensor> named_tensors(const Modules&... modules) {
+requires(sizeof...(Modules) > 0)
+    [[nodiscard]] std::vector<NamedTensor> named_tensors(const Modules&... modules) {
   std::vector<NamedTensor> tensors;
   std::size_t place = 0;
   (detail::append_module(

@@ -39,15 +39,15 @@ struct StagerOptions {
 
 /// What a stager did so far. Each is a sum since its construction.
 struct StagerCounters {
-  std::int64_t loads = 0;           ///< Loads that moved the component; no-ops do not count.
-  std::int64_t offloads = 0;        ///< The same for offloads.
+  std::int64_t loads = 0;     ///< Loads that moved the component; no-ops do not count.
+  std::int64_t offloads = 0;  ///< The same for offloads.
   std::int64_t out_of_memory_retries = 0;
-  std::int64_t forced_releases = 0; ///< One for each failed attempt.
-  std::int64_t allocations = 0;     ///< Pieces of device memory asked for and got.
-  std::int64_t copies = 0;          ///< Copies to the device queued.
+  std::int64_t forced_releases = 0;  ///< One for each failed attempt.
+  std::int64_t allocations = 0;      ///< Pieces of device memory asked for and got.
+  std::int64_t copies = 0;           ///< Copies to the device queued.
   std::int64_t event_records = 0;
-  std::int64_t stream_waits = 0;    ///< A stream made to wait for an event.
-  std::int64_t host_waits = 0;      ///< The host made to wait for a stream (releases not counted).
+  std::int64_t stream_waits = 0;  ///< A stream made to wait for an event.
+  std::int64_t host_waits = 0;    ///< The host made to wait for a stream (releases not counted).
 };
 
 /// Keeps one component (a module, several modules, or a list of tensors) in host memory of exact
@@ -55,8 +55,8 @@ struct StagerCounters {
 ///
 /// After construction every tensor is bound to its *master*, memory of this object on the host.
 /// `load()` copies the masters to the device and binds the tensors to the copies; `offload()` binds
-/// them back and drops the copies. Nothing is ever copied back: what is written to the device copies
-/// is lost at the next offload.
+/// them back and drops the copies. Nothing is ever copied back: what is written to the device
+/// copies is lost at the next offload.
 ///
 /// @par What is kept
 /// Tensors that share memory still share it, on either side; sizes, strides, dtypes, conj and neg
@@ -65,9 +65,9 @@ struct StagerCounters {
 ///
 /// @par Streams
 /// A load allocates and copies on the context's copy stream, and makes the calling thread's current
-/// stream wait for the copies; the host does not wait. An offload makes the copy stream wait for every
-/// stream that a load made wait or that `use_on()` declared, and for the one current at the offload;
-/// the host does not wait, unless the allocator's cache is released.
+/// stream wait for the copies; the host does not wait. An offload makes the copy stream wait for
+/// every stream that a load made wait or that `use_on()` declared, and for the one current at the
+/// offload; the host does not wait, unless the allocator's cache is released.
 /// `Tensor::record_stream` has no effect on staged tensors: declare other streams with `use_on()`.
 ///
 /// @par Threads
@@ -101,19 +101,23 @@ class PinnedModuleStager final : public Stageable {
   PinnedModuleStager(PinnedModuleStager&&) = delete;
   PinnedModuleStager& operator=(PinnedModuleStager&&) = delete;
 
-  /// Binds the tensors to their masters and drops the device memory. Does not wait and never throws.
+  /// Binds the tensors to their masters and drops the device memory. Does not wait and never
+  /// throws.
   ~PinnedModuleStager() override;
 
   /// Binds the component to device memory. If it is loaded already, only makes the current stream
   /// wait until its copies are there.
   /// @throws c10::OutOfMemoryError if it does not fit even after a release.
-  /// @throws StateError if a managed tensor was replaced, moved or reshaped since it was bound, or in
+  /// @throws StateError if a managed tensor was replaced, moved or reshaped since it was bound, or
+  /// in
   ///         a forked child.
   void load() override;
 
-  /// Binds the component back to its masters and drops the device memory; then lets the cache decide
-  /// whether the allocator keeps it (without a cache, it is released). Nothing if not loaded.
-  /// @throws StateError if user code replaced a managed tensor while it was loaded: that one is left
+  /// Binds the component back to its masters and drops the device memory; then lets the cache
+  /// decide whether the allocator keeps it (without a cache, it is released). Nothing if not
+  /// loaded.
+  /// @throws StateError if user code replaced a managed tensor while it was loaded: that one is
+  /// left
   ///         alone, all else is done.
   void offload() override;
 

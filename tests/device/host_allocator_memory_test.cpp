@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <offstage/base/error.hpp>
+#include <offstage/device/host_allocator_memory.hpp>
+#include <offstage/testing/simulator.hpp>
+
+#include <gtest/gtest.h>
+
+namespace offstage {
+namespace {
+
+class HostAllocatorMemoryTest : public ::testing::Test {
+ protected:
+  testing::Simulator& simulator = testing::Simulator::install();
+};
+
+TEST_F(HostAllocatorMemoryTest, GivesMemoryThatTheDeviceKnowsAsPinned) {
+  HostAllocatorMemory memory(simulator.device().type());
+  EXPECT_TRUE(memory.pins());
+  const std::int64_t before = simulator.pinned_bytes();
+  void* data = memory.allocate(4096);
+  EXPECT_TRUE(simulator.is_pinned(data, 4096));
+  EXPECT_GE(simulator.pinned_bytes(), before + 4096);
+  memory.free(data, 4096);
+}
+
+TEST_F(HostAllocatorMemoryTest, RefusesSizesThatAreNoSizesAndDevicesWithoutAnAllocator) {
+  HostAllocatorMemory memory(simulator.device().type());
+  EXPECT_THROW(static_cast<void>(memory.allocate(0)), InvalidArgument);
+  EXPECT_FALSE(HostAllocatorMemory::is_available(c10::kCPU));
+  EXPECT_THROW(HostAllocatorMemory{c10::kCPU}, InvalidArgument);
+}
+
+TEST_F(HostAllocatorMemoryTest, IsTheDefaultOfADeviceThatHasOne) {
+  EXPECT_EQ(default_host_memory(simulator.device().type())->name(), "host_allocator");
+  EXPECT_EQ(default_host_memory(c10::kCPU)->name(), "pageable");
+}
+
+}  // namespace
+}  // namespace offstage
