@@ -88,20 +88,20 @@ class Simulation {
     report.resident_sha256 = fingerprint(expected);
     report.resident_peak = simulator_.memory().peak_reserved;
 
-    const std::int64_t capacity = settings_.capacity ? *settings_.capacity : least_capacity();
-    report.capacity = capacity;
-    try {
-      static_cast<void>(draw(resident(placing_), capacity, settings_.request));
-    } catch (const c10::OutOfMemoryError& error) {
-      report.resident_error = first_line(error);
+    std::int64_t capacity = settings_.capacity ? *settings_.capacity : least_capacity(kWhole);
+    report.resident_error = resident_error(capacity);
+    if (!settings_.capacity && report.resident_error.empty()) {
+      capacity = least_capacity(kInPieces);
+      report.resident_error = resident_error(capacity);
     }
+    report.capacity = capacity;
     try {
       draw_staged(capacity, outcome);
     } catch (const c10::OutOfMemoryError&) {
       throw std::runtime_error("a capacity of " + mebibytes(capacity) +
                                " is too small for these prompts and this policy; the smallest that "
                                "works is " +
-                               std::to_string(least_capacity() / offstage::kMiB) + "MiB");
+                               std::to_string(least_capacity(kInPieces) / offstage::kMiB) + "MiB");
     }
     require_identical(report.resident_sha256, report.sha256);
     return outcome;
@@ -141,29 +141,48 @@ class Simulation {
     }
   }
 
+  /// What the resident pipeline says within this capacity; empty if it fits.
+  std::string resident_error(std::int64_t capacity) {
+    try {
+      static_cast<void>(draw(resident(placing_), capacity, settings_.request));
+      return "";
+    } catch (const c10::OutOfMemoryError& error) {
+      return first_line(error);
+    }
+  }
+
+  /// How a component may come to the device: by one load that fits at once, or also by a second
+  /// try after the first ran out of memory.
+  enum Loading { kWhole, kInPieces };
+
   /// Two steps of the sampler use the same memory as many.
-  bool fits(std::int64_t capacity) {
+  bool fits(std::int64_t capacity, Loading loading) {
     Request request = settings_.request;
     request.steps = std::min(request.steps, 2);
+    start(capacity);
     try {
-      static_cast<void>(draw(placing_, capacity, request));
-      return true;
+      Pipeline pipeline(settings_.weights, placing_);
+      static_cast<void>(pipeline.generate(request));
+      return loading == kInPieces ||
+             std::ranges::all_of(pipeline.parts(), [](const Pipeline::Part& part) {
+               return part.stager->counters().out_of_memory_retries == 0;
+             });
     } catch (const c10::OutOfMemoryError&) {
       return false;
     }
   }
 
   /// The smallest capacity that works, found by trying.
-  std::int64_t least_capacity() {
+  std::int64_t least_capacity(Loading loading) {
     std::int64_t fails = 0;
     std::int64_t works = kStep;
-    while (!fits(works)) {
+    while (!fits(works, loading)) {
       fails = works;
       works *= 2;
     }
     while (works - fails > kStep) {
       const std::int64_t middle = offstage::align_up((works + fails) / 2, kStep);
-      (fits(middle) ? works : fails) = middle;
+      (fits(middle, loading) ? works : fails) = middle;
     }
     return works;
   }

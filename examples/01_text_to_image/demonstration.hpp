@@ -19,8 +19,8 @@ struct Settings {
   Request request;
   std::filesystem::path weights;
   DeviceChoice device;
-  std::optional<std::int64_t>
-      capacity;  ///< Simulated memory in bytes. Empty: the least that works.
+  std::optional<std::int64_t> capacity;  ///< Of the simulated memory, in bytes. Empty: the least
+                                         ///< that the staged pipeline works in.
   offstage::ComponentPolicy policy;
   std::string retention = "fixed";  ///< "fixed", "never" or "always".
   bool verify = false;              ///< Make the masters unreadable while the components run.

@@ -55,7 +55,7 @@ Verdict judge(const Scene& scene, const Picture& picture) {
   }
   Verdict verdict;
   for (int shape = 0; shape < static_cast<int>(kShapes.size()); ++shape) {
-    const Mask mask = draw_mask(shape, scene.size, scene.position);
+    const Mask& mask = draw_mask(shape, scene.size, scene.position);
     Pixels ideal;
     Pixels covered;
     Pixels untouched;

@@ -93,6 +93,7 @@ PartReport Meter::report(const Pipeline::Part& part) const {
   if (found == figures_.end()) return report;
   const Figures& figures = found->second;
   report.loads = figures.loads;
+  report.retries = part.stager->counters().out_of_memory_retries;
   report.moved = figures.moved;
   report.peak_bytes = figures.peak;
   report.cache_decision = figures.decision;
@@ -111,6 +112,7 @@ PartReport Meter::report_of_stager(const Pipeline::Part& part) {
   PartReport report = described(part);
   const offstage::StagerCounters counters = part.stager->counters();
   report.loads = counters.loads;
+  report.retries = counters.out_of_memory_retries;
   report.moved = {counters.allocations, counters.copies, part.stager->bytes() * counters.loads,
                   counters.host_waits};
   return report;

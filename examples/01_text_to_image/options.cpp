@@ -51,9 +51,9 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   app.add_option("--device", options.device, "auto: CUDA where there is one, else the simulation")
       ->check(CLI::IsMember({"auto", "cuda", "sim", "cpu"}))
       ->capture_default_str();
-  app.add_option(
-      "--capacity", options.capacity,
-      "Memory of the simulated accelerator, such as 27MiB; default: the least that works");
+  app.add_option("--capacity", options.capacity,
+                 "Memory of the simulated accelerator, such as 27MiB; default: the least that the "
+                 "staged pipeline works in");
   app.add_option(
       "--dlo-offload-components", options.policy,
       "JSON object, component to true (may be offloaded) or false (stays on the device), "

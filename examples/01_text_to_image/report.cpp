@@ -55,8 +55,14 @@ std::string parts_text(const RunReport& report) {
                     text_of(part.moved.copies), text_of(part.moved.bytes),
                     text_of(part.moved.host_waits), cache_of(part), peak_of(part)});
   }
+  std::string retries;
+  for (const PartReport& part : report.parts) {
+    if (part.retries == 0) continue;
+    retries += "  " + part.path +
+               ": the cache was released and the load tried again, storage by storage\n";
+  }
   return std::string("\nWhat the moves cost, counted by ") +
-         (report.counted_by_device ? "the device" : "the stagers") + ":\n" + table(rows);
+         (report.counted_by_device ? "the device" : "the stagers") + ":\n" + table(rows) + retries;
 }
 
 std::string comparison_text(const RunReport& report) {
@@ -168,6 +174,7 @@ std::string to_json(const RunReport& report) {
                                    {"tensors", part.tensors},
                                    {"bytes", part.bytes},
                                    {"loads", part.loads},
+                                   {"retries", part.retries},
                                    {"moved", to_json(part.moved)}};
     if (!part.cache_decision.empty()) {
       item["cache"] = {{"decision", part.cache_decision},

@@ -26,6 +26,7 @@ struct PartReport {
   std::int64_t tensors = 0;
   std::int64_t bytes = 0;  ///< Of its tensors.
   std::int64_t loads = 0;
+  std::int64_t retries = 0;    ///< Loads that ran out of memory first and then fitted in pieces.
   MoveCounts moved;            ///< Loads and offloads of the run, the work itself apart.
   std::string cache_decision;  ///< "kept" or "released"; empty if none was taken.
   std::string cache_reason;

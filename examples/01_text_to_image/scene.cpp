@@ -71,26 +71,7 @@ int count_of(const List& list) {
   return static_cast<int>(list.size());
 }
 
-template <class Visit>
-void for_each_combination(Visit visit) {
-  for (int shape = 0; shape < count_of(kShapes); ++shape) {
-    for (int colour = 0; colour < count_of(kColours); ++colour) {
-      for (int size = 0; size < count_of(kSizes); ++size) {
-        for (int position = 0; position < count_of(kPositions); ++position) {
-          visit(Scene{shape, colour, size, position, 0});
-        }
-      }
-    }
-  }
-}
-
-std::string_view name_of(int colour) {
-  return kColours[static_cast<std::size_t>(colour)].name;
-}
-
-}  // namespace
-
-Mask draw_mask(int shape, int size, int position) {
+Mask sampled_mask(int shape, int size, int position) {
   const Point middle = middle_of(kPositions[static_cast<std::size_t>(position)]);
   const double radius = kRadius[static_cast<std::size_t>(size)];
   const std::string_view name = kShapes[static_cast<std::size_t>(shape)];
@@ -110,8 +91,41 @@ Mask draw_mask(int shape, int size, int position) {
   return mask;
 }
 
+template <class Visit>
+void for_each_combination(Visit visit) {
+  for (int shape = 0; shape < count_of(kShapes); ++shape) {
+    for (int colour = 0; colour < count_of(kColours); ++colour) {
+      for (int size = 0; size < count_of(kSizes); ++size) {
+        for (int position = 0; position < count_of(kPositions); ++position) {
+          visit(Scene{shape, colour, size, position, 0});
+        }
+      }
+    }
+  }
+}
+
+std::string_view name_of(int colour) {
+  return kColours[static_cast<std::size_t>(colour)].name;
+}
+
+}  // namespace
+
+const Mask& draw_mask(int shape, int size, int position) {
+  static const std::vector<Mask> masks = [] {
+    std::vector<Mask> all;
+    for (int a = 0; a < count_of(kShapes); ++a) {
+      for (int b = 0; b < count_of(kSizes); ++b) {
+        for (int c = 0; c < count_of(kPositions); ++c) all.push_back(sampled_mask(a, b, c));
+      }
+    }
+    return all;
+  }();
+  const int place = (shape * count_of(kSizes) + size) * count_of(kPositions) + position;
+  return masks[static_cast<std::size_t>(place)];
+}
+
 Picture draw(const Scene& scene) {
-  const Mask mask = draw_mask(scene.shape, scene.size, scene.position);
+  const Mask& mask = draw_mask(scene.shape, scene.size, scene.position);
   const auto& shape = kColours[static_cast<std::size_t>(scene.colour)].rgb;
   const auto& background = kColours[static_cast<std::size_t>(scene.background)].rgb;
   Picture picture{};

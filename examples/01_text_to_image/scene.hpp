@@ -48,9 +48,10 @@ struct Scene {
   friend bool operator==(const Scene&, const Scene&) = default;
 };
 
-/// How much of each pixel the shape covers, 0..1, row by row (8 x 8 samples a pixel).
+/// How much of each pixel the shape covers, 0..1, row by row (8 x 8 samples a pixel). All 60 masks
+/// are drawn once; the reference stays valid.
 using Mask = std::array<float, kPixels>;
-[[nodiscard]] Mask draw_mask(int shape, int size, int position);
+[[nodiscard]] const Mask& draw_mask(int shape, int size, int position);
 
 /// A picture as planes (red, green, blue), channels 0..255.
 using Picture = std::array<float, 3 * kPixels>;
@@ -59,7 +60,7 @@ using Picture = std::array<float, 3 * kPixels>;
 /// True where the trainer never sees (shape, colour, size, position), whatever the background:
 /// (shape + 2 colour + position + 3 size) mod 5 == 0. That is 96 of the 480 combinations: one of
 /// the five positions for each shape, colour and size, and so 16 for each shape, 12 for each
-/// colour, 48 for each size, 19 or 20 for each position.
+/// colour, 48 for each size, 18 to 20 for each position.
 [[nodiscard]] bool is_held_out(const Scene& scene) noexcept;
 
 /// All scenes with every background: 480 x 7.

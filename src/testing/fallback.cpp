@@ -49,7 +49,8 @@ class ValueMapper {
       }
       return list;
     }
-    return value;
+    // What is reference-counted is not shared with the worker.
+    return value.isList() || value.isString() ? value.deepcopy() : value;
   }
 
   Stack operator()(const Stack& stack) {

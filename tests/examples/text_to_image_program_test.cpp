@@ -95,19 +95,20 @@ TEST_F(ProgramTest, DrawsOnTheCpu) {
 }
 
 TEST_F(ProgramTest, DrawsTheSamePicturesStagedWhereTheResidentPipelineRunsOutOfMemory) {
-  const auto report = report_of(kQuick + "--device sim --verify-staging");
+  const auto report = report_of("--steps 2 --threads 1 --device sim --verify-staging");
   EXPECT_EQ(report["verified"], true);
   EXPECT_EQ(report["identical"], true);
   EXPECT_EQ(report["resident_out_of_memory"], true);
   EXPECT_LE(report["staged_peak"], report["capacity"]);
   EXPECT_GT(report["resident_peak"], report["capacity"]);
-  EXPECT_EQ(report["sha256"], report_of(kQuick + "--device cpu")["sha256"]);
+  EXPECT_EQ(report["sha256"], report_of("--steps 2 --threads 1 --device cpu")["sha256"]);
   ASSERT_EQ(report["components"].size(), 3U);
   for (const auto& part : report["components"]) {
     SCOPED_TRACE(part["path"]);
     const auto tensors = part["tensors"];
     EXPECT_EQ(part["residence"], "staged");
     EXPECT_EQ(part["loads"], 1);
+    EXPECT_EQ(part["retries"], 0);
     EXPECT_EQ(part["moved"]["allocations"], 1);
     EXPECT_EQ(part["moved"]["copies"], 1);
     EXPECT_EQ(part["moved"]["host_waits"], 0);
@@ -119,6 +120,13 @@ TEST_F(ProgramTest, DrawsTheSamePicturesStagedWhereTheResidentPipelineRunsOutOfM
     EXPECT_EQ(part["by_tensor"]["host_waits"], tensors);
     EXPECT_FALSE(part["cache"]["reason"].get<std::string>().empty());
   }
+}
+
+TEST_F(ProgramTest, LoadsInPiecesWhereOneCopyWouldNotFit) {
+  const auto report = report_of(kQuick + "--device sim --capacity 10MiB");
+  EXPECT_EQ(report["identical"], true);
+  EXPECT_EQ(report["components"][1]["retries"], 1);
+  EXPECT_LE(report["staged_peak"], report["capacity"]);
 }
 
 TEST_F(ProgramTest, KeepsAComponentResidentThatThePolicyNames) {

@@ -152,9 +152,11 @@ TEST_F(SimulatorKernelsTest, RandomNumbersAreThoseOfTheCpuGenerator) {
   at::manual_seed(3);
   const Tensors expected = {at::randn({4}), at::rand({4}), at::randn({4})};
   at::manual_seed(3);
+  const SimulatorCounters before = simulator_.counters();
   expect_same(at::randn({4}, on_device), expected[0]);
   EXPECT_TRUE(at::equal(at::rand({4}), expected[1]));
   expect_same(at::randn({4}, on_device), expected[2]);
+  EXPECT_EQ((simulator_.counters() - before).kernel_waits, 2) << "drawn before the call returns";
 }
 
 TEST_F(SimulatorKernelsTest, ItemReadsTheDevice) {

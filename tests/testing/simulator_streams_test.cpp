@@ -146,6 +146,10 @@ TEST_F(SimulatorStreamsTest, CopiesBetweenDevicesAreInOrderWithBoth) {
   from.fill_(2);
   to.copy_(from, /*non_blocking=*/true);
   const at::Tensor sum = to.add(1);
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_FALSE(default_stream(1).query()) << "it waits for the copy, which waits for the source";
+    std::this_thread::yield();
+  }
   hold.release();
   EXPECT_TRUE(sum.to(at::kCPU).equal(at::full({3}, 3.0F)));
   EXPECT_EQ((simulator_.counters(0) - before).copies_d2d, 1);

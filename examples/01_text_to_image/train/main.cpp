@@ -9,13 +9,13 @@
 #include "../models.hpp"
 #include "../prompt.hpp"
 #include "../scene.hpp"
+#include "progress.hpp"
 #include "safetensors_writer.hpp"
 
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
 
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -30,8 +30,8 @@ namespace fs = std::filesystem;
 struct Options {
   std::int64_t vae_steps = 2400;
   std::int64_t vae_batch = 32;
-  std::int64_t diffusion_steps = 3000;
-  std::int64_t polish_steps = 800;
+  std::int64_t diffusion_steps = 2000;
+  std::int64_t polish_steps = 500;
   std::int64_t batch = 64;
   std::int64_t seed = 1;
   int threads = 1;
@@ -41,7 +41,6 @@ struct Options {
 };
 
 constexpr std::int64_t kCheckpointEvery = 100;
-constexpr std::int64_t kReportEvery = 50;
 
 double schedule(std::int64_t step, std::int64_t steps) {
   constexpr double kWarmUp = 100;
@@ -53,39 +52,6 @@ double schedule(std::int64_t step, std::int64_t steps) {
 void set_rate(torch::optim::AdamW& optimizer, double rate) {
   for (auto& group : optimizer.param_groups()) group.options().set_lr(rate);
 }
-
-/// A progress bar with the moving mean of the loss, one line every kReportEvery steps.
-class Progress {
- public:
-  Progress(const char* what, std::int64_t from, std::int64_t steps)
-      : what_(what), from_(from), steps_(steps), start_(std::chrono::steady_clock::now()) {}
-
-  void report(std::int64_t step, double loss) {
-    sum_ += loss;
-    ++count_;
-    if ((step + 1) % kReportEvery != 0 && step + 1 != steps_) return;
-    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start_;
-    const double each = passed.count() / static_cast<double>(step + 1 - from_);
-    constexpr int kWidth = 30;
-    const int filled = static_cast<int>((step + 1) * kWidth / steps_);
-    std::printf("%s [%.*s%.*s] %lld/%lld  loss %.5f  %.2f s/step  %.0f s left\n", what_, filled,
-                "##############################", kWidth - filled, "..............................",
-                static_cast<long long>(step + 1), static_cast<long long>(steps_),
-                sum_ / static_cast<double>(count_), each,
-                each * static_cast<double>(steps_ - step - 1));
-    std::fflush(stdout);
-    sum_ = 0;
-    count_ = 0;
-  }
-
- private:
-  const char* what_;
-  std::int64_t from_;
-  std::int64_t steps_;
-  std::chrono::steady_clock::time_point start_;
-  double sum_ = 0;
-  std::int64_t count_ = 0;
-};
 
 /// Modules, optimiser and step of one stage, saved together in one file.
 class Checkpoint {
