@@ -30,13 +30,8 @@ namespace fs = std::filesystem;
 struct Options {
   std::int64_t vae_steps = 2400;
   std::int64_t vae_batch = 32;
-<<<<<<< HEAD
   std::int64_t diffusion_steps = 2000;
   std::int64_t polish_steps = 500;
-=======
-  std::int64_t diffusion_steps = 3000;
-  std::int64_t polish_steps = 800;
->>>>>>> main
   std::int64_t batch = 64;
   std::int64_t seed = 1;
   int threads = 1;
