@@ -86,7 +86,7 @@ class BlockPool {
     StreamQueue* stream;
     std::int64_t size;
     std::byte* data;
-    auto operator<=>(const FreeKey&) const = default;
+    auto operator<=>(const FreeKey&) const = default;  // NOLINT(modernize-use-nullptr)
   };
 
   struct Parked {

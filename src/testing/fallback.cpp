@@ -49,8 +49,7 @@ class ValueMapper {
       }
       return list;
     }
-    // What is reference-counted is not shared with the worker.
-    return value.isList() || value.isString() ? value.deepcopy() : value;
+    return value;
   }
 
   Stack operator()(const Stack& stack) {
@@ -216,19 +215,24 @@ class Call {
     return op_.hasTag(at::Tag::nondeterministic_seeded);
   }
 
-  StreamQueue::Task make_task(std::shared_ptr<Stack> operands) const {
+  // `results`, if wanted, must outlive the task.
+  StreamQueue::Task make_task(std::shared_ptr<const Stack> operands, Stack* results) const {
     // Sums depend on how they are shared out to threads; a worker's number is its own.
-    return [op = op_, operands = std::move(operands), threads = at::get_num_threads()] {
+    return [op = op_, operands = std::move(operands), results, threads = at::get_num_threads()] {
       const at::AutoDispatchBelowADInplaceOrView guard;
       if (at::get_num_threads() != threads) at::set_num_threads(threads);
-      op.callBoxed(operands.get());
+      // A copy, so that the operands die here and not inside LibTorch, where the thread sanitizer
+      // cannot see that nobody shares them any more.
+      Stack stack = *operands;
+      op.callBoxed(&stack);
+      if (results != nullptr) *results = std::move(stack);
     };
   }
 
   void enqueue() {
     // The worker's alone from here on: the mapper's own references are gone before it starts.
     auto operands = std::make_shared<Stack>(ValueMapper(at::kCPU, to_operand)(arguments_));
-    stream_.enqueue(make_task(std::move(operands)));
+    stream_.enqueue(make_task(std::move(operands), nullptr));
   }
 
   void run_and_wait(Stack& stack) {
@@ -243,8 +247,8 @@ class Call {
         operands[i] = at::Tensor(at::detail::empty_cpu(operand.sizes(), operand.scalar_type()));
       }
     }
-    auto results = std::make_shared<Stack>(operands);
-    stream_.run(make_task(results));
+    Stack results;
+    stream_.run(make_task(std::make_shared<const Stack>(operands), &results));
     device_.errors.rethrow();
 
     for (std::size_t i = 0; i < operands.size(); ++i) {
@@ -259,7 +263,7 @@ class Call {
                           [this](const at::Tensor& tensor) { return copy_to_device(tensor); });
     for (std::size_t i = 0; i < schema.returns().size(); ++i) {
       stack.push_back(is_written(schema.returns()[i]) ? written_argument(i)
-                                                      : to_device((*results)[i]));
+                                                      : to_device(results[i]));
     }
   }
 

@@ -10,7 +10,7 @@ namespace {
 
 // What a c10::Event points to.
 struct Event {
-  c10::DeviceIndex device;
+  c10::DeviceIndex device = 0;
   StreamMarker marker;  // Replaced by every recording.
 };
 

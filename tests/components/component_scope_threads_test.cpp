@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../device/cancelled_thread.hpp"
 #include "stageable_doubles.hpp"
 
 #include <offstage/components/component_scope.hpp>
@@ -19,21 +20,6 @@ namespace {
 class ComponentScopeThreadsTest : public ComponentFixture {
  protected:
   Component component{"text_encoder", stager, {}, cache, sink};
-
-  /// Runs `body` in a thread that is cancelled at its next cancellation point from then on.
-  template <typename Body>
-  static void run_in_cancelled_thread(Body body) {
-    void* result = nullptr;
-    pthread_t thread{};
-    const auto start = [](void* argument) -> void* {
-      ::pthread_cancel(::pthread_self());
-      (*static_cast<Body*>(argument))();
-      return nullptr;
-    };
-    ASSERT_EQ(::pthread_create(&thread, nullptr, start, &body), 0);
-    ASSERT_EQ(::pthread_join(thread, &result), 0);
-    EXPECT_EQ(result, PTHREAD_CANCELED) << "the cancellation was lost";
-  }
 };
 
 TEST_F(ComponentScopeThreadsTest, TwoRequestsAtOnceAreOneLoadAndOneOffload) {
@@ -72,7 +58,7 @@ TEST_F(ComponentScopeThreadsTest, NoBodyEverRunsWithoutItsComponent) {
 }
 
 TEST_F(ComponentScopeThreadsTest, ACancelledBodyTakesTheFailurePathAndTheThreadEnds) {
-  run_in_cancelled_thread([&] { run(component, [] { ::pthread_testcancel(); }); });
+  run_in_cancelled_thread([&] { run(component, [] { cancellation_point(); }); });
   EXPECT_EQ(stager->offloads, 1);
   EXPECT_EQ(component.holders(), 0);
   EXPECT_EQ(forced_releases(), 1);
@@ -81,7 +67,7 @@ TEST_F(ComponentScopeThreadsTest, ACancelledBodyTakesTheFailurePathAndTheThreadE
 TEST_F(ComponentScopeThreadsTest, ACancelledScopeOffloadsAndTheThreadEnds) {
   run_in_cancelled_thread([&] {
     const ComponentScope scope(component);
-    ::pthread_testcancel();
+    cancellation_point();
   });
   EXPECT_EQ(stager->offloads, 1);
   EXPECT_EQ(component.holders(), 0);
@@ -92,11 +78,11 @@ class CancellableStageable final : public Stageable {
  public:
   void load() override {
     ++loads;
-    if (cancel_in_load) ::pthread_testcancel();
+    if (cancel_in_load) cancellation_point();
   }
   void offload() override {
     ++offloads;
-    ::pthread_testcancel();
+    cancellation_point();
     ++finished_offloads;
   }
   bool handles_own_failures() const noexcept override { return false; }
@@ -133,17 +119,13 @@ TEST_F(CancellableScopeTest, ACancelledOffloadLeavesAfterOneForcedRelease) {
 TEST_F(CancellableScopeTest, ADestructorFinishesItsOffloadBeforeTheCancellationIsActedUpon) {
   run_in_cancelled_thread([&] {
     { const ComponentScope scope(cancellable); }
-    ::pthread_testcancel();
   });
   EXPECT_EQ(moved->finished_offloads, 1);
   EXPECT_EQ(forced_releases(), 0);
 }
 
 TEST_F(CancellableScopeTest, AFailurePathFinishesBeforeTheCancellationIsActedUpon) {
-  run_in_cancelled_thread([&] {
-    EXPECT_THROW(run(cancellable, [] { throw 42; }), int);
-    ::pthread_testcancel();
-  });
+  run_in_cancelled_thread([&] { EXPECT_THROW(run(cancellable, [] { throw 42; }), int); });
   EXPECT_EQ(moved->finished_offloads, 1);
   EXPECT_EQ(forced_releases(), 1);
 }

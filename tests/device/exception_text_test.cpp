@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cancelled_thread.hpp"
+
 #include <offstage/device/exception_text.hpp>
 
 #include <c10/util/Exception.h>
@@ -39,6 +41,26 @@ TEST(ExceptionTextTest, HasWordsForWhatIsNoStandardException) {
   EXPECT_EQ(text_of(std::string("a string")), "a string");
   EXPECT_EQ(text_of(static_cast<const char*>("a literal")), "a literal");
   EXPECT_EQ(text_of(42), "an exception that is not a std::exception");
+}
+
+TEST(ExceptionTextTest, TellsAForcedUnwindingFromAnException) {
+  bool exception_is_forced = true;
+  try {
+    throw 42;
+  } catch (...) {
+    exception_is_forced = is_forced_unwinding();
+  }
+  EXPECT_FALSE(exception_is_forced);
+  bool cancellation_is_forced = false;
+  run_in_cancelled_thread([&] {
+    try {
+      cancellation_point();
+    } catch (...) {
+      cancellation_is_forced = is_forced_unwinding();
+      throw;
+    }
+  });
+  EXPECT_TRUE(cancellation_is_forced);
 }
 
 TEST(CancellationDeferralTest, DefersForItsLifetimeAndRestoresWhatWas) {

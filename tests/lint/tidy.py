@@ -17,12 +17,18 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FOLDERS = ("src/", "tests/")
 HEAVY = re.compile(r"#include <(torch/(torch|script|nn|csrc)|ATen/ATen\.h)")
+LOCAL = re.compile(r'#include "([^"]+)"')
 # Some headers of LibTorch instantiate a vector of an incomplete IValue; libstdc++ 12 lets g++ pass
 # and stops clang, unless the type is complete before. It costs seconds, so only where it is needed.
 INCOMPLETE = "incomplete type 'c10::IValue'"
 IVALUE = ["--extra-arg=-include", "--extra-arg=ATen/core/ivalue.h"]
+
+
+def is_heavy(file: pathlib.Path) -> bool:
+    text = file.read_text(encoding="utf-8")
+    beside = [file.parent / name for name in LOCAL.findall(text)]
+    return bool(HEAVY.search(text)) or any(is_heavy(f) for f in beside if f.exists())
 
 
 def files_to_check(build: pathlib.Path) -> list[str]:
@@ -33,7 +39,7 @@ def files_to_check(build: pathlib.Path) -> list[str]:
         if not file.is_relative_to(ROOT):
             continue
         path = file.relative_to(ROOT).as_posix()
-        if path.startswith(FOLDERS) and not HEAVY.search(file.read_text(encoding="utf-8")):
+        if path.startswith("src/") or (path.startswith("tests/") and not is_heavy(file)):
             found.add(path)
     return sorted(found)
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What several threads see of one cache, and what a decision that keeps it costs.
+#include "../device/cancelled_thread.hpp"
+
 #include <offstage/retention/bounded_allocator_cache.hpp>
 #include <offstage/testing/fake_telemetry.hpp>
 
@@ -129,27 +131,16 @@ class CancellableTelemetry final : public TelemetryBackend {
  public:
   std::string_view name() const noexcept override { return "cancellable"; }
   AllocatorStats allocator_stats(c10::Device device) override {
-    ::pthread_testcancel();
+    cancellation_point();
     return fake.allocator_stats(device);
   }
   DeviceMemory device_memory(c10::Device device) override { return fake.device_memory(device); }
   void release_cached(c10::Device device) override {
-    ::pthread_testcancel();
+    cancellation_point();
     fake.release_cached(device);
   }
   FakeTelemetry fake{kWithin};
 };
-
-/// Runs `body` in a thread that is cancelled at its next cancellation point.
-template <typename Body>
-void run_in_cancelled_thread(Body body) {
-  std::thread thread([&] {
-    ::pthread_cancel(::pthread_self());
-    body();
-    ::pthread_testcancel();
-  });
-  thread.join();
-}
 
 TEST(BoundedAllocatorCacheThreadsTest, ACancelledThreadUnwindsThroughADecision) {
   const auto telemetry = std::make_shared<CancellableTelemetry>();

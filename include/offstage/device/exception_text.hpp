@@ -16,7 +16,7 @@ OFFSTAGE_NAMESPACE_BEGIN
 
 /// What the exception being handled says: LibTorch's errors without their backtrace, a fixed text
 /// for what does not derive from std::exception. Never throws: without memory the text is short.
-/// @pre Called in a handler, and not for a forced unwinding (`abi::__forced_unwind`).
+/// @pre Called in a handler, and `is_forced_unwinding()` is false.
 [[nodiscard]] inline std::string current_exception_text() noexcept {
   try {
     try {
@@ -35,6 +35,15 @@ OFFSTAGE_NAMESPACE_BEGIN
   } catch (...) {
     return "out of memory";
   }
+}
+
+/// True if what is being handled is no exception but the unwinding of a thread that is cancelled or
+/// has called pthread_exit (or an exception of another language's runtime): nobody has failed, and
+/// the handler must rethrow. A handler for `abi::__forced_unwind` would tell as well, but binds a
+/// null reference, which the undefined-behaviour sanitizer reports.
+/// @pre Called in a handler.
+[[nodiscard]] inline bool is_forced_unwinding() noexcept {
+  return std::current_exception() == nullptr;
 }
 
 /// Defers cancellation of the calling thread (`pthread_cancel`) for its lifetime. Clean-up that

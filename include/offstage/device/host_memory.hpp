@@ -43,7 +43,8 @@ class HostMemory {
   /// Gives back what `allocate(bytes)` returned. The memory is not pinned any more.
   virtual void free(void* data, std::int64_t bytes) noexcept;
 
-  /// Pins exactly what one `allocate(bytes)` returned. On failure the memory stays usable, pageable.
+  /// Pins exactly what one `allocate(bytes)` returned. On failure the memory stays usable,
+  /// pageable.
   /// @throws HostMemoryError if the device or the system refuses.
   virtual void pin(void* data, std::int64_t bytes) = 0;
 

@@ -15,8 +15,8 @@ OFFSTAGE_NAMESPACE_BEGIN
 
 /// Figures of one device's caching allocator, in bytes.
 struct AllocatorStats {
-  std::int64_t reserved = 0;   ///< Taken from the device, whether handed to a tensor or not.
-  std::int64_t allocated = 0;  ///< Handed to tensors.
+  std::int64_t reserved = 0;        ///< Taken from the device, whether handed to a tensor or not.
+  std::int64_t allocated = 0;       ///< Handed to tensors.
   std::int64_t inactive_split = 0;  ///< Free parts of segments partly in use; a release cannot
                                     ///< return them. 0 where the allocator does not say.
 };

@@ -20,7 +20,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cxxabi.h>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -120,9 +119,8 @@ class BoundedAllocatorCache {
         backend_->release_cached(device_);
         decision.released = true;
         ++counters_.releases;
-      } catch (const abi::__forced_unwind&) {
-        throw;  // The thread is being cancelled: nobody failed.
       } catch (...) {
+        if (is_forced_unwinding()) throw;
         ++counters_.release_failures;
         record(decision, start);
         const std::string cause = current_exception_text();
@@ -190,9 +188,8 @@ class BoundedAllocatorCache {
       kind = TelemetryKind::kDeviceMemory;
       figures.device = read_device_memory(*backend_, device_);
       return true;
-    } catch (const abi::__forced_unwind&) {
-      throw;
     } catch (...) {
+      if (is_forced_unwinding()) throw;
       std::int64_t& failures = counters_.telemetry_failures[static_cast<std::size_t>(kind)];
       if (++failures == 1) {
         const std::string cause = current_exception_text();
