@@ -31,7 +31,7 @@ struct Options {
   std::int64_t vae_steps = 2400;
   std::int64_t vae_batch = 32;
   std::int64_t diffusion_steps = 2000;
-  std::int64_t polish_steps = 500;
+  std::int64_t polish_steps = 1000;
   std::int64_t batch = 64;
   std::int64_t seed = 1;
   int threads = 1;
