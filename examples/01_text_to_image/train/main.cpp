@@ -16,6 +16,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -31,7 +32,7 @@ struct Options {
   std::int64_t vae_steps = 2400;
   std::int64_t vae_batch = 32;
   std::int64_t diffusion_steps = 2000;
-  std::int64_t polish_steps = 500;
+  std::int64_t polish_steps = 1000;
   std::int64_t batch = 64;
   std::int64_t seed = 1;
   int threads = 1;
@@ -250,8 +251,9 @@ Latents train_vae(const Options& options, const Data& data) {
     progress.report(step, square.item<double>());
     if ((step + 1) % kCheckpointEvery == 0 || step + 1 == options.vae_steps) {
       checkpoint.save(step + 1);
+      const std::int64_t shown = std::min<std::int64_t>(8, options.vae_batch);
       write_ppm(options.work / "vae.ppm",
-                torch::cat({target.narrow(0, 0, 8), drawn.detach().narrow(0, 0, 8)}, 0));
+                torch::cat({target.narrow(0, 0, shown), drawn.detach().narrow(0, 0, shown)}, 0));
     }
   }
 
@@ -368,6 +370,9 @@ int main(int argc, char** argv) {
     torch::manual_seed(static_cast<std::uint64_t>(options.seed));
     train_diffusion(options, data, train_vae(options, data));
     return 0;
+  } catch (const c10::Error& error) {
+    std::fprintf(stderr, "train: %s\n", error.what_without_backtrace());
+    return 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "train: %s\n", error.what());
     return 1;
