@@ -79,6 +79,7 @@ class CancellableStageable final : public Stageable {
   void load() override {
     ++loads;
     if (cancel_in_load) cancellation_point();
+    if (fail_load) throw std::runtime_error("load");
   }
   void offload() override {
     ++offloads;
@@ -89,6 +90,7 @@ class CancellableStageable final : public Stageable {
   std::int64_t bytes() const noexcept override { return 1; }
   c10::Device device() const noexcept override { return kTestDevice; }
   bool cancel_in_load = false;
+  bool fail_load = false;
   int loads = 0;
   int offloads = 0;
   int finished_offloads = 0;
@@ -105,6 +107,13 @@ TEST_F(CancellableScopeTest, ACancelledLoadIsCleanedUp) {
   run_in_cancelled_thread([&] { run(cancellable, [] {}); });
   EXPECT_EQ(moved->finished_offloads, 1);
   EXPECT_EQ(cancellable.holders(), 0);
+  EXPECT_EQ(forced_releases(), 1);
+}
+
+TEST_F(CancellableScopeTest, AFailedLoadIsCleanedUpBeforeTheCancellationIsActedUpon) {
+  moved->fail_load = true;
+  run_in_cancelled_thread([&] { EXPECT_THROW(run(cancellable, [] {}), std::runtime_error); });
+  EXPECT_EQ(moved->finished_offloads, 1);
   EXPECT_EQ(forced_releases(), 1);
 }
 
