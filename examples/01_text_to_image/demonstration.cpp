@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "demonstration.hpp"
+#include "fingerprint.hpp"
 #include "guarded_host_memory.hpp"
 #include "meter.hpp"
 #include "other_schemes.hpp"
-#include "sha256.hpp"
 
 #include <offstage/base/bytes.hpp>
 #include <offstage/retention/fixed_retention.hpp>

@@ -10,6 +10,7 @@
 #include <offstage/base/error.hpp>
 #include <offstage/base/event.hpp>
 #include <offstage/base/event_sink.hpp>
+#include <offstage/base/exception_text.hpp>
 #include <offstage/base/version.hpp>
 #include <offstage/checkpoint/safetensors_file.hpp>
 #include <offstage/components/component.hpp>
@@ -18,7 +19,6 @@
 #include <offstage/components/placement.hpp>
 #include <offstage/device/device_context.hpp>
 #include <offstage/device/device_module.hpp>
-#include <offstage/device/exception_text.hpp>
 #include <offstage/device/generic_telemetry.hpp>
 #include <offstage/device/host_allocator_memory.hpp>
 #include <offstage/device/host_memory.hpp>

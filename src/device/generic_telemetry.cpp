@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <offstage/base/error.hpp>
-#include <offstage/device/exception_text.hpp>
+#include <offstage/base/exception_text.hpp>
 #include <offstage/device/generic_telemetry.hpp>
 
 #include <ATen/Context.h>

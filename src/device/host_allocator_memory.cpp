@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <offstage/base/error.hpp>
+#include <offstage/base/exception_text.hpp>
 #include <offstage/device/host_allocator_memory.hpp>
 
 #include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/Allocator.h>
 
-#include <exception>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -42,10 +42,11 @@ void* HostAllocatorMemory::allocate(std::int64_t bytes) {
   c10::DataPtr block;
   try {
     block = at::getHostAllocator(device_type_)->allocate(static_cast<std::size_t>(bytes));
-  } catch (const std::exception& error) {
+  } catch (...) {
+    if (is_forced_unwinding()) throw;
     throw HostMemoryError("host memory: the pinned allocator of " +
                           c10::DeviceTypeName(device_type_, /*lower_case=*/true) + " refused " +
-                          std::to_string(bytes) + " bytes: " + error.what());
+                          std::to_string(bytes) + " bytes: " + current_exception_text());
   }
   void* data = block.get();
   if (data == nullptr) {

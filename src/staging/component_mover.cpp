@@ -3,6 +3,7 @@
 #include "tensor_binding.hpp"
 
 #include <offstage/base/error.hpp>
+#include <offstage/base/exception_text.hpp>
 
 #include <c10/core/GradMode.h>
 #include <c10/core/StreamGuard.h>
@@ -25,6 +26,7 @@ ComponentMover::ComponentMover(StagingLayout layout, std::shared_ptr<DeviceConte
       done_(context_->device().type()) {}
 
 ComponentMover::~ComponentMover() {
+  const CancellationDeferral deferral;
   if (is_loaded()) {
     // In a forked child the device must not be touched: there the slab is given up as if in use.
     const bool is_idle = context_->is_creating_process() && order_copies_behind_users() == nullptr;
@@ -170,10 +172,8 @@ std::exception_ptr ComponentMover::order_copies_behind_users() noexcept {
       done_.block(context_->copy_stream());
       ++counters_.stream_waits;
       continue;
-    } catch (const std::exception& error) {
-      emit(EventKind::kErrorDropped, 0, error.what());
     } catch (...) {
-      emit(EventKind::kErrorDropped, 0, "unknown error while ordering an offload");
+      emit(EventKind::kErrorDropped, 0, current_exception_text());
     }
     try {
       context_->synchronize(user);  // The slow way to the same certainty.
@@ -233,10 +233,8 @@ void ComponentMover::report_still_referenced() noexcept {
   // memory until the work queued so far is done.
   try {
     for (const c10::Stream& user : users_) slab_->record_stream(user);
-  } catch (const std::exception& error) {
-    emit(EventKind::kErrorDropped, 0, error.what());
   } catch (...) {
-    emit(EventKind::kErrorDropped, 0, "unknown error while keeping referenced memory");
+    emit(EventKind::kErrorDropped, 0, current_exception_text());
   }
 }
 

@@ -2,6 +2,7 @@
 #include "host_arena.hpp"
 
 #include <offstage/base/error.hpp>
+#include <offstage/base/exception_text.hpp>
 
 #include <c10/core/StorageImpl.h>
 
@@ -38,6 +39,7 @@ HostArena::HostArena(std::shared_ptr<DeviceContext> context, std::shared_ptr<Hos
 }
 
 HostArena::~HostArena() {
+  const CancellationDeferral deferral;
   bool idle = false;
   if (context_->is_creating_process()) {
     try {

@@ -3,6 +3,7 @@
 #include "tensor_binding.hpp"
 
 #include <offstage/base/error.hpp>
+#include <offstage/base/exception_text.hpp>
 
 #include <c10/core/InferenceMode.h>
 #include <c10/core/TensorOptions.h>
@@ -49,23 +50,18 @@ class ChunkPinner {
     if (!options_.pin_memory) return;
     try {
       arena_.pin(chunk);
-    } catch (const std::exception& error) {
-      note_refusal(chunk, error.what());
+    } catch (...) {
+      if (is_forced_unwinding()) throw;
+      std::string cause = current_exception_text();
       if (options_.strict_pinning) {
         throw HostMemoryError(
             "component '" + options_.name + "': pinning " +
             std::to_string(arena_.chunk_bytes(chunk)) +
-            " bytes of host memory failed, and strict pinning was asked for: " + error.what());
+            " bytes of host memory failed, and strict pinning was asked for: " + cause);
       }
-    } catch (...) {
-      note_refusal(chunk, "unknown error");
-      if (options_.strict_pinning) throw;
+      if (refused_bytes_ == 0) first_cause_ = std::move(cause);
+      refused_bytes_ += arena_.chunk_bytes(chunk);
     }
-  }
-
-  void note_refusal(std::size_t chunk, const char* cause) {
-    if (refused_bytes_ == 0) first_cause_ = cause;
-    refused_bytes_ += arena_.chunk_bytes(chunk);
   }
 
   HostArena& arena_;

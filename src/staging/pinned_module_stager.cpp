@@ -2,6 +2,7 @@
 #include "component_mover.hpp"
 
 #include <offstage/base/error.hpp>
+#include <offstage/base/exception_text.hpp>
 #include <offstage/retention/bounded_allocator_cache.hpp>
 #include <offstage/staging/pinned_module_stager.hpp>
 
@@ -47,6 +48,7 @@ class PinnedModuleStager::Impl {
                context_, options_, counters_) {}
 
   void load() {
+    const CancellationDeferral deferral;  // A move is one step for a cancelled thread too.
     const std::lock_guard lock(mutex_);
     check_process("load");
     const auto start = std::chrono::steady_clock::now();
@@ -66,6 +68,7 @@ class PinnedModuleStager::Impl {
   }
 
   void offload() {
+    const CancellationDeferral deferral;
     const std::lock_guard lock(mutex_);
     if (!mover_.is_loaded()) return;
     check_process("offload");
@@ -159,10 +162,8 @@ class PinnedModuleStager::Impl {
     if (context_->telemetry() == nullptr) return;
     try {
       context_->telemetry()->release_cached(context_->device());
-    } catch (const std::exception& error) {
-      emit(EventKind::kReleaseFailed, 0, std::nullopt, error.what());
     } catch (...) {
-      emit(EventKind::kReleaseFailed, 0, std::nullopt, "unknown error");
+      emit(EventKind::kReleaseFailed, 0, std::nullopt, current_exception_text());
     }
   }
 

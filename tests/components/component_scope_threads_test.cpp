@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "../device/cancelled_thread.hpp"
+#include "../base/cancelled_thread.hpp"
 #include "stageable_doubles.hpp"
 
 #include <offstage/components/component_scope.hpp>

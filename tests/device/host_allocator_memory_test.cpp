@@ -30,6 +30,18 @@ TEST_F(HostAllocatorMemoryTest, RefusesSizesThatAreNoSizesAndDevicesWithoutAnAll
   EXPECT_THROW(HostAllocatorMemory{c10::kCPU}, InvalidArgument);
 }
 
+TEST_F(HostAllocatorMemoryTest, ARefusalIsOneLineThatSaysHowManyBytesAndWhy) {
+  HostAllocatorMemory memory(simulator.device().type());
+  try {
+    static_cast<void>(memory.allocate(std::int64_t{1} << 62));
+    FAIL() << "expected a HostMemoryError";
+  } catch (const HostMemoryError& error) {
+    EXPECT_STREQ(error.what(),
+                 "host memory: the pinned allocator of sim refused 4611686018427387904 bytes: "
+                 "simulated accelerator: no 4611686018427387904 bytes of host memory");
+  }
+}
+
 TEST_F(HostAllocatorMemoryTest, IsTheDefaultOfADeviceThatHasOne) {
   EXPECT_EQ(default_host_memory(simulator.device().type())->name(), "host_allocator");
   EXPECT_EQ(default_host_memory(c10::kCPU)->name(), "pageable");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "fingerprint.hpp"
 #include "guarded_host_memory.hpp"
 #include "options.hpp"
 #include "png_file.hpp"
-#include "sha256.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "evaluation.hpp"
+#include "fingerprint.hpp"
 #include "judge.hpp"
 #include "pipeline.hpp"
-#include "sha256.hpp"
 
 #include <offstage/checkpoint/safetensors_file.hpp>
 

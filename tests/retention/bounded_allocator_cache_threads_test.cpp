@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What several threads see of one cache, and what a decision that keeps it costs.
-#include "../device/cancelled_thread.hpp"
+#include "../base/cancelled_thread.hpp"
 
 #include <offstage/retention/bounded_allocator_cache.hpp>
 #include <offstage/testing/fake_telemetry.hpp>

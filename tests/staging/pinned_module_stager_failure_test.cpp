@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a stager does when something fails: nothing is lost, nothing is half moved.
+#include "../base/cancelled_thread.hpp"
 #include "staging_fixture.hpp"
 
 #include <offstage/base/error.hpp>
@@ -28,11 +29,13 @@ class CountingTelemetry final : public TelemetryBackend {
   }
   void release_cached(c10::Device device) override {
     ++releases;
-    if (fail_release) throw std::runtime_error("release failed");
+    if (fail_release) TORCH_CHECK(false, "release failed");
+    if (cancellable) cancellation_point();
     real_->release_cached(device);
   }
   int releases = 0;
   bool fail_release = false;
+  bool cancellable = false;
 
  private:
   const std::shared_ptr<TelemetryBackend> real_;
@@ -159,6 +162,10 @@ TEST_F(PinnedModuleStagerFailureTest,
   const auto stager = stage(numbered_tensors(1, kMiB));
   EXPECT_THROW(stager->load(), c10::OutOfMemoryError);
   EXPECT_EQ(count_events(EventKind::kReleaseFailed), 2U);
+  for (const auto& event : sink->events()) {
+    if (event.kind != EventKind::kReleaseFailed) continue;
+    EXPECT_EQ(event.message, "release failed") << "without LibTorch's backtrace";
+  }
 }
 
 TEST_F(PinnedModuleStagerFailureTest, AFailedReleaseAtAnOffloadIsThrownAndTheComponentIsOffloaded) {
@@ -167,10 +174,25 @@ TEST_F(PinnedModuleStagerFailureTest, AFailedReleaseAtAnOffloadIsThrownAndTheCom
   const auto stager = stage(tensors);
   stager->load();
   counting->fail_release = true;
-  EXPECT_THROW(stager->offload(), std::runtime_error);
+  EXPECT_THROW(stager->offload(), c10::Error);
   EXPECT_FALSE(stager->is_loaded());
   EXPECT_EQ(stager->counters().forced_releases, 1);
   EXPECT_EQ(simulator.memory().allocated, 0);
+  expect_numbered(tensors);
+}
+
+TEST_F(PinnedModuleStagerFailureTest, ACancelledThreadFinishesTheMoveThatItIsIn) {
+  context = counted_context();
+  counting->cancellable = true;
+  const auto tensors = numbered_tensors(2, 64);
+  const auto stager = stage(tensors);
+  run_in_cancelled_thread([&] {
+    stager->load();
+    stager->offload();
+  });
+  EXPECT_FALSE(stager->is_loaded());
+  EXPECT_EQ(stager->counters().offloads, 1);
+  EXPECT_EQ(stager->counters().forced_releases, 0) << "nothing has failed";
   expect_numbered(tensors);
 }
 

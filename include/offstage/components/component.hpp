@@ -8,8 +8,8 @@
 #include <offstage/base/error.hpp>
 #include <offstage/base/event.hpp>
 #include <offstage/base/event_sink.hpp>
+#include <offstage/base/exception_text.hpp>
 #include <offstage/components/placement.hpp>
-#include <offstage/device/exception_text.hpp>
 #include <offstage/retention/bounded_allocator_cache.hpp>
 #include <offstage/staging/stageable.hpp>
 

@@ -8,7 +8,7 @@
 #include <offstage/base/error.hpp>
 #include <offstage/base/event.hpp>
 #include <offstage/base/event_sink.hpp>
-#include <offstage/device/exception_text.hpp>
+#include <offstage/base/exception_text.hpp>
 #include <offstage/device/telemetry_backend.hpp>
 #include <offstage/device/telemetry_figures.hpp>
 #include <offstage/retention/fixed_retention.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cancelled_thread.hpp"
 
-#include <offstage/device/exception_text.hpp>
+#include <offstage/base/exception_text.hpp>
 
 #include <c10/util/Exception.h>
 
