@@ -37,10 +37,11 @@ std::size_t to_size(std::int64_t bytes) {
 }  // namespace
 
 BlockPool::BlockPool(std::string device_name, std::int64_t capacity, bool poison,
-                     CounterBoard& counters)
+                     CounterBoard& counters, Monitor& monitor)
     : device_name_(std::move(device_name)),
       poison_(poison),
       counters_(counters),
+      monitor_(monitor),
       capacity_(capacity) {}
 
 void* BlockPool::allocate(std::int64_t bytes, StreamQueue& stream) {
@@ -50,6 +51,7 @@ void* BlockPool::allocate(std::int64_t bytes, StreamQueue& stream) {
   const bool large = size > kSmallLimit;
 
   auto block = find_free(size, large, stream);
+  const bool is_new = block == blocks_.end();
   if (block == blocks_.end()) block = new_segment(segment_size(size), large, stream);
   if (block == blocks_.end()) {
     ++stats_.num_alloc_retries;
@@ -74,6 +76,7 @@ void* BlockPool::allocate(std::int64_t bytes, StreamQueue& stream) {
   grow(stats_.active_bytes, large, found.size);
   grow(stats_.requested_bytes, large, bytes);
   counters_.add(&SimulatorCounters::allocations);
+  monitor_.allocate(stream, data, found.size, is_new);
   return data;
 }
 
@@ -88,11 +91,14 @@ bool BlockPool::free(void* data) noexcept {
   shrink(stats_.requested_bytes, freed.large, freed.requested);
   counters_.add(&SimulatorCounters::frees);
   if (freed.users.empty()) {
+    monitor_.free(*freed.stream, data, freed.size, {});
     make_free(block);
     return true;
   }
   Parked parked{block->first, {}};
-  for (StreamQueue* user : std::exchange(freed.users, {})) parked.markers.push_back(user->record());
+  for (StreamQueue* user : std::exchange(freed.users, {})) {
+    parked.users.push_back(monitor_.mark(*user));
+  }
   parked_.push_back(std::move(parked));
   return true;
 }
@@ -135,7 +141,21 @@ std::int64_t BlockPool::capacity() const {
 
 std::int64_t BlockPool::free_bytes() const {
   const std::lock_guard lock(mutex_);
-  return std::max(std::int64_t{0}, capacity_ - reserved());
+  return std::max(std::int64_t{0}, capacity_ - used_by_others_ - reserved());
+}
+
+void BlockPool::set_used_by_others(std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  used_by_others_ = bytes;
+}
+
+void BlockPool::set_limit(std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  limit_ = bytes;
+}
+
+std::int64_t BlockPool::available() const {
+  return std::min(capacity_ - used_by_others_, limit_) - reserved();
 }
 
 void BlockPool::reset_peaks() {
@@ -184,7 +204,7 @@ BlockPool::Blocks::iterator BlockPool::find_free(std::int64_t size, bool large,
 
 BlockPool::Blocks::iterator BlockPool::new_segment(std::int64_t size, bool large,
                                                    StreamQueue& stream) {
-  if (reserved() + size > capacity_) return blocks_.end();
+  if (size > available()) return blocks_.end();
   void* memory =
       ::mmap(nullptr, to_size(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return blocks_.end();
@@ -247,26 +267,35 @@ void BlockPool::make_free(Blocks::iterator block) {
 
 void BlockPool::unpark_reached() {
   std::erase_if(parked_, [this](const Parked& parked) {
-    const bool reached = std::ranges::all_of(parked.markers, &StreamMarker::reached);
-    if (reached) make_free(blocks_.find(parked.data));
+    const bool reached = std::ranges::all_of(parked.users, [this](const Mark& user) {
+      return monitor_.reached(user, /*program_asks=*/false);
+    });
+    if (reached) unpark(parked);
     return reached;
   });
 }
 
+void BlockPool::unpark(const Parked& parked) {
+  const auto block = blocks_.find(parked.data);
+  monitor_.free(*block->second.stream, parked.data, block->second.size, parked.users);
+  make_free(block);
+}
+
 void BlockPool::release_idle_segments() {
   if (!parked_.empty()) ++stats_.num_sync_all_streams;
-  for (const Parked& parked : parked_) {
-    for (const StreamMarker& marker : parked.markers) marker.wait();
+  for (const Parked& parked : std::exchange(parked_, {})) {
+    for (const Mark& user : parked.users) monitor_.host_wait(user, /*orders=*/false);
+    unpark(parked);
   }
-  unpark_reached();
   for (auto block = blocks_.begin(); block != blocks_.end();) {
     auto& [data, idle] = *block;
     if (idle.in_use || !idle.whole_segment()) {
       ++block;
       continue;
     }
-    idle.stream->drain();
+    monitor_.host_wait(monitor_.mark(*idle.stream), /*orders=*/false);
     erase_free(block);
+    monitor_.release(data, idle.size);
     ::munmap(data, to_size(idle.size));
     shrink(stats_.segment, idle.large, 1);
     shrink(stats_.reserved_bytes, idle.large, idle.size);
@@ -288,7 +317,7 @@ void BlockPool::queue_poison(StreamQueue& stream, std::byte* data, std::int64_t 
 void BlockPool::throw_out_of_memory(std::int64_t requested) {
   ++stats_.num_ooms;
   counters_.add(&SimulatorCounters::out_of_memory);
-  const std::int64_t free = std::max(std::int64_t{0}, capacity_ - reserved());
+  const std::int64_t free = std::max(std::int64_t{0}, available());
   TORCH_CHECK_WITH(OutOfMemoryError, false, device_name_, ": out of memory: ", requested,
                    " bytes requested, ", free, " free of ", capacity_, ", ", reserved(),
                    " reserved, ", stats_.allocated_bytes[0].current, " allocated");

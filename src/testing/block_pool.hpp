@@ -4,6 +4,7 @@
 /// @file
 /// The caching allocator of one simulated device.
 
+#include "monitor.hpp"
 #include "stream_queue.hpp"
 
 #include <offstage/base/config.hpp>
@@ -13,6 +14,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <set>
@@ -36,7 +38,8 @@ class BlockPool {
  public:
   using Stats = c10::CachingDeviceAllocator::DeviceStats;
 
-  BlockPool(std::string device_name, std::int64_t capacity, bool poison, CounterBoard& counters);
+  BlockPool(std::string device_name, std::int64_t capacity, bool poison, CounterBoard& counters,
+            Monitor& monitor);
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
   ~BlockPool() = default;  // The devices are never destroyed.
@@ -60,6 +63,10 @@ class BlockPool {
   [[nodiscard]] bool contains(const void* data) const;
 
   void set_capacity(std::int64_t bytes);
+  /// Bytes of the device that other processes hold.
+  void set_used_by_others(std::int64_t bytes);
+  /// The most that this process may take from the device, in bytes.
+  void set_limit(std::int64_t bytes);
   void reset_peaks();
   void reset_accumulated();
   [[nodiscard]] Stats stats() const;
@@ -91,7 +98,7 @@ class BlockPool {
 
   struct Parked {
     std::byte* data;
-    std::vector<StreamMarker> markers;
+    std::vector<Mark> users;
   };
 
   using StatArray = c10::CachingAllocator::StatArray;
@@ -103,17 +110,23 @@ class BlockPool {
   void insert_free(Blocks::iterator block);
   void erase_free(Blocks::iterator block);
   void make_free(Blocks::iterator block);
+  void unpark(const Parked& parked);
   void unpark_reached();
   void release_idle_segments();
   void queue_poison(StreamQueue& stream, std::byte* data, std::int64_t bytes) noexcept;
   [[noreturn]] void throw_out_of_memory(std::int64_t requested);
   [[nodiscard]] std::int64_t reserved() const;
+  /// What can still be taken from the device.
+  [[nodiscard]] std::int64_t available() const;
 
   const std::string device_name_;
   const bool poison_;
   CounterBoard& counters_;
+  Monitor& monitor_;
   mutable std::mutex mutex_;
   std::int64_t capacity_;
+  std::int64_t used_by_others_ = 0;
+  std::int64_t limit_ = std::numeric_limits<std::int64_t>::max();
   Blocks blocks_;
   std::set<FreeKey> free_;
   std::vector<Parked> parked_;

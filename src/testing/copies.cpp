@@ -4,6 +4,7 @@
 #include "pinned_ranges.hpp"
 #include "registration.hpp"
 #include "runtime.hpp"
+#include "tensor_access.hpp"
 #include "tensor_alias.hpp"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -11,6 +12,7 @@
 #include <ATen/ops/_local_scalar_dense_ops.h>
 #include <ATen/ops/resize_ops.h>
 
+#include <cstring>
 #include <utility>
 
 OFFSTAGE_NAMESPACE_BEGIN
@@ -29,35 +31,61 @@ bool is_pinned_for_copy(const at::Tensor& host) {
   return state == PinnedState::kPinned;
 }
 
+// Every element of the tensor, and nothing between them.
+void poison_host(const at::Tensor& host) {
+  const ByteLayout layout(reinterpret_cast<Address>(host.const_data_ptr()), host.sizes(),
+                          host.strides(), static_cast<std::int64_t>(host.itemsize()));
+  layout.any_run([](Address begin, Address end) {
+    std::memset(reinterpret_cast<void*>(begin), kPoisonByte, end - begin);
+    return false;
+  });
+}
+
 // Between host and device, on the device's current stream.
-void copy_over_the_bus(const at::Tensor& host, c10::DeviceIndex index, bool non_blocking,
-                       StreamQueue::Task task) {
+void copy_over_the_bus(const at::Tensor& host, c10::DeviceIndex index, bool non_blocking, Work work,
+                       std::int64_t bytes) {
   Runtime& runtime = Runtime::get();
+  Monitor& monitor = runtime.monitor();
   SimulatedDevice& device = runtime.device(index);
   const c10::Stream stream = runtime.current_stream(index);
-  if (non_blocking && is_pinned_for_copy(host)) {
-    runtime.queue(stream).enqueue(std::move(task));
+  const bool to_host = work.engine == Engine::kD2h;
+  const bool pinned = is_pinned_for_copy(host);
+  const CostModel costs = monitor.costs();
+  work.cost = costs.copy_cost(bytes, !pinned   ? costs.pageable_bandwidth
+                                     : to_host ? costs.d2h_bandwidth
+                                               : costs.h2d_bandwidth);
+  if (pinned) add_access(work.accesses, host, to_host ? Use::kWrite : Use::kRead);
+  if (non_blocking && pinned) {
+    if (to_host && runtime.deferred()) poison_host(host);
+    monitor.submit(runtime.queue(stream), std::move(work));
     SimulatedHostAllocator::get().record_event(host.data_ptr(),
                                                host.storage().data_ptr().get_context(), stream);
     return;
   }
   device.counters.add(&SimulatorCounters::host_waits);
-  runtime.queue(stream).run(std::move(task));
+  monitor.submit_and_wait(runtime.queue(stream), std::move(work), /*program_waits=*/true);
   device.errors.rethrow();
 }
 
-// On the source's current stream; between two devices, in order with the current streams of both.
-void copy_on_device(c10::DeviceIndex from, c10::DeviceIndex to, StreamQueue::Task task) {
+// On the source's current stream; between two devices, in order with the current streams of both,
+// as LibTorch does it for CUDA.
+void copy_on_device(c10::DeviceIndex from, c10::DeviceIndex to, Work work, std::int64_t bytes) {
   Runtime& runtime = Runtime::get();
+  Monitor& monitor = runtime.monitor();
+  const CostModel costs = monitor.costs();
   StreamQueue& source = runtime.current_queue(from);
   if (from == to) {
-    source.enqueue(std::move(task));
+    work.engine = Engine::kCompute;
+    work.cost = costs.cost_of({.name = "copy", .bytes = 2 * bytes});
+    monitor.submit(source, std::move(work));
     return;
   }
+  work.engine = Engine::kPeer;
+  work.cost = costs.copy_cost(bytes, costs.peer_bandwidth);
   StreamQueue& target = runtime.current_queue(to);
-  source.wait_for(target.record());
-  source.enqueue(std::move(task));
-  target.wait_for(source.record());
+  monitor.wait(source, monitor.mark(target));
+  monitor.submit(source, std::move(work));
+  monitor.wait(target, monitor.mark(source));
 }
 
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
@@ -66,23 +94,32 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   const bool to_device = is_simulated(to);
   TORCH_CHECK((from_device || from.is_cpu()) && (to_device || to.is_cpu()),
               "simulated accelerator: cannot copy from ", from.device(), " to ", to.device());
+  Runtime::get().faults().enter(FaultPoint::kCopy);
+  Work work;
+  if (from_device) add_access(work.accesses, from, Use::kRead);
+  if (to_device) add_access(work.accesses, to, Use::kWrite);
   // The aliases are CPU tensors that own nothing: they may die on the worker.
-  StreamQueue::Task task = [to_alias = alias_on_cpu(to), from_alias = alias_on_cpu(from)] {
+  work.run = [to_alias = alias_on_cpu(to), from_alias = alias_on_cpu(from)] {
     copy_on_worker(to_alias, from_alias);
   };
   const auto bytes = static_cast<std::int64_t>(from.nbytes());
   const c10::DeviceIndex index = from_device ? from.device().index() : to.device().index();
   CounterBoard& counters = Runtime::get().device(index).counters;
   if (from_device && to_device) {
-    copy_on_device(index, to.device().index(), std::move(task));
+    work.name = from.device() == to.device() ? "copy on the device" : "copy between devices";
+    copy_on_device(index, to.device().index(), std::move(work), bytes);
     counters.add(&SimulatorCounters::copies_d2d);
     counters.add(&SimulatorCounters::bytes_d2d, bytes);
   } else if (from_device) {
-    copy_over_the_bus(to, index, non_blocking, std::move(task));
+    work.name = "copy to the host";
+    work.engine = Engine::kD2h;
+    copy_over_the_bus(to, index, non_blocking, std::move(work), bytes);
     counters.add(&SimulatorCounters::copies_d2h);
     counters.add(&SimulatorCounters::bytes_d2h, bytes);
   } else {
-    copy_over_the_bus(from, index, non_blocking, std::move(task));
+    work.name = "copy to the device";
+    work.engine = Engine::kH2d;
+    copy_over_the_bus(from, index, non_blocking, std::move(work), bytes);
     counters.add(&SimulatorCounters::copies_h2d);
     counters.add(&SimulatorCounters::bytes_h2d, bytes);
   }
@@ -96,18 +133,43 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   const c10::DeviceIndex index = self.device().index();
-  SimulatedDevice& device = Runtime::get().device(index);
+  Runtime& runtime = Runtime::get();
+  SimulatedDevice& device = runtime.device(index);
+  runtime.faults().enter(FaultPoint::kCopy);
   device.counters.add(&SimulatorCounters::kernel_waits);
   at::Scalar result;
-  Runtime::get().current_queue(index).run([&result, alias = alias_on_cpu(self)] {
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    result = at::_ops::_local_scalar_dense::call(alias);
-  });
+  const CostModel costs = runtime.monitor().costs();
+  Work work{
+      .name = "aten::item",
+      .engine = Engine::kD2h,
+      .cost = costs.copy_cost(static_cast<std::int64_t>(self.itemsize()), costs.pageable_bandwidth),
+      .accesses = {},
+      .run = [&result, alias = alias_on_cpu(self)] {
+        const at::AutoDispatchBelowADInplaceOrView guard;
+        result = at::_ops::_local_scalar_dense::call(alias);
+      }};
+  add_access(work.accesses, self, Use::kRead);
+  runtime.monitor().submit_and_wait(runtime.current_queue(index), std::move(work),
+                                    /*program_waits=*/true);
   device.errors.rethrow();
   return result;
 }
 
 }  // namespace
+
+void copy_bytes(const char* name, c10::DeviceIndex index, void* to, const void* from,
+                std::int64_t bytes) {
+  Runtime& runtime = Runtime::get();
+  Work work{.name = name,
+            .engine = Engine::kCompute,
+            .cost = runtime.monitor().costs().cost_of({.name = "copy", .bytes = 2 * bytes}),
+            .accesses = {},
+            .run = [=] { std::memcpy(to, from, static_cast<std::size_t>(bytes)); }};
+  add_access(work.accesses, from, bytes, Use::kRead);
+  work.accesses.back().may_be_unwritten = true;  // Bytes are moved for the case that they matter.
+  add_access(work.accesses, to, bytes, Use::kWrite);
+  runtime.monitor().submit(runtime.current_queue(index), std::move(work));
+}
 
 void register_copies() {
   torch::Library& library = add_library("aten");

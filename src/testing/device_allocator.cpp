@@ -5,7 +5,6 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
-#include <cstring>
 #include <utility>
 
 OFFSTAGE_NAMESPACE_BEGIN
@@ -24,6 +23,7 @@ c10::DataPtr allocate_on_current_stream(std::size_t bytes) {
   const c10::DeviceIndex index = Runtime::current_device();
   const c10::Device device(kSimulated, index);
   if (bytes == 0) return {nullptr, device};
+  runtime.faults().enter(FaultPoint::kAllocate);
   void* data = runtime.device(index).pool.allocate(static_cast<std::int64_t>(bytes),
                                                    runtime.current_queue(index));
   return {data, data, &free_block, device};
@@ -31,7 +31,30 @@ c10::DataPtr allocate_on_current_stream(std::size_t bytes) {
 
 // LibTorch asks allocators to copy only when it clones a storage; both are of the current device.
 void copy_on_current_stream(void* dest, const void* src, std::size_t count) {
-  Runtime::get().current_queue(-1).enqueue([=] { std::memcpy(dest, src, count); });
+  copy_bytes("clone of a storage", Runtime::current_device(), dest, src,
+             static_cast<std::int64_t>(count));
+}
+
+using Stats = c10::CachingDeviceAllocator::DeviceStats;
+
+/// What an allocator that keeps its books in that way would say.
+Stats shown(const Stats& stats, SimulatedStatistics kind) {
+  Stats shown;
+  switch (kind) {
+    case SimulatedStatistics::kComplete:
+      return stats;
+    case SimulatedStatistics::kPartial:
+      shown.reserved_bytes = stats.reserved_bytes;
+      shown.allocated_bytes = stats.allocated_bytes;
+      return shown;
+    case SimulatedStatistics::kWrong:
+      shown.reserved_bytes[0].current = -1;
+      shown.allocated_bytes = stats.allocated_bytes;
+      return shown;
+    case SimulatedStatistics::kAbsent:
+      break;
+  }
+  return shown;
 }
 
 class DeviceAllocator final : public c10::DeviceAllocator {
@@ -49,8 +72,9 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     record_block_on_stream(block, stream);
   }
 
-  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex index) override {
-    return Runtime::get().device(index).pool.stats();
+  Stats getDeviceStats(c10::DeviceIndex index) override {
+    Runtime::get().faults().enter(FaultPoint::kStatistics);
+    return shown(Runtime::get().device(index).pool.stats(), Runtime::get().statistics);
   }
   void resetAccumulatedStats(c10::DeviceIndex index) override {
     Runtime::get().device(index).pool.reset_accumulated();
@@ -59,8 +83,18 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     Runtime::get().device(index).pool.reset_peaks();
   }
   std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex index) override {
+    Runtime::get().faults().enter(FaultPoint::kStatistics);
     const BlockPool& pool = Runtime::get().device(index).pool;
-    return {static_cast<std::size_t>(pool.free_bytes()), static_cast<std::size_t>(pool.capacity())};
+    const auto free = static_cast<std::size_t>(pool.free_bytes());
+    const auto total = static_cast<std::size_t>(pool.capacity());
+    switch (Runtime::get().statistics.load()) {
+      case SimulatedStatistics::kAbsent:
+        return {0, 0};
+      case SimulatedStatistics::kWrong:
+        return {total + 1, total};
+      default:
+        return {free, total};
+    }
   }
 };
 

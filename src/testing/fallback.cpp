@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernel_library.hpp"
+#include "kernel_work.hpp"
 #include "registration.hpp"
 #include "runtime.hpp"
+#include "tensor_access.hpp"
 #include "tensor_alias.hpp"
 
 #include <ATen/EmptyTensor.h>
@@ -163,6 +165,7 @@ class Call {
   }
 
   void run(Stack& stack) {
+    Runtime::get().faults().enter(FaultPoint::kKernel);
     device_.counters.add(&SimulatorCounters::kernels);
     if (can_be_queued()) {
       const at::AutoDispatchBelowADInplaceOrView guard;
@@ -215,6 +218,25 @@ class Call {
     return op_.hasTag(at::Tag::nondeterministic_seeded);
   }
 
+  // True for operations that a real device makes the host wait for: their result is a number on the
+  // host, or its shape depends on values.
+  bool makes_the_program_wait() const {
+    for (const c10::Argument& result : op_.schema().returns()) {
+      const auto kind = result.type()->kind();
+      if (kind != c10::TypeKind::TensorType && kind != c10::TypeKind::ListType) return true;
+    }
+    return op_.hasTag(at::Tag::dynamic_output_shape);
+  }
+
+  Work make_work(StreamQueue::Task task) const {
+    Monitor& monitor = Runtime::get().monitor();
+    return {.name = op_.schema().name(),
+            .engine = Engine::kCompute,
+            .cost = monitor.costs().cost_of(work_of(op_.schema(), arguments_)),
+            .accesses = accesses_of(op_.schema(), arguments_),
+            .run = std::move(task)};
+  }
+
   // `results`, if wanted, must outlive the task.
   StreamQueue::Task make_task(std::shared_ptr<const Stack> operands, Stack* results) const {
     // Sums depend on how they are shared out to threads; a worker's number is its own.
@@ -232,7 +254,7 @@ class Call {
   void enqueue() {
     // The worker's alone from here on: the mapper's own references are gone before it starts.
     auto operands = std::make_shared<Stack>(ValueMapper(at::kCPU, to_operand)(arguments_));
-    stream_.enqueue(make_task(std::move(operands), nullptr));
+    Runtime::get().monitor().submit(stream_, make_work(make_task(std::move(operands), nullptr)));
   }
 
   void run_and_wait(Stack& stack) {
@@ -248,7 +270,9 @@ class Call {
       }
     }
     Stack results;
-    stream_.run(make_task(std::make_shared<const Stack>(operands), &results));
+    Runtime::get().monitor().submit_and_wait(
+        stream_, make_work(make_task(std::make_shared<const Stack>(operands), &results)),
+        makes_the_program_wait());
     device_.errors.rethrow();
 
     for (std::size_t i = 0; i < operands.size(); ++i) {
@@ -280,7 +304,14 @@ class Call {
 
   void enqueue_copy(const at::Tensor& to, const at::Tensor& from) {
     if (from.numel() == 0) return;
-    stream_.enqueue([to = alias_on_cpu(to), from] { copy_on_worker(to, from); });
+    // A part of the operation, which has had its cost.
+    Work work{.name = op_.schema().name(),
+              .engine = Engine::kNone,
+              .cost = {},
+              .accesses = {},
+              .run = [to = alias_on_cpu(to), from] { copy_on_worker(to, from); }};
+    add_access(work.accesses, to, Use::kWrite);
+    Runtime::get().monitor().submit(stream_, std::move(work));
   }
 
   // The argument that the result at `result_index` is.

@@ -4,6 +4,8 @@
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <utility>
+
 OFFSTAGE_NAMESPACE_BEGIN
 namespace testing::detail {
 namespace {
@@ -11,7 +13,7 @@ namespace {
 // What a c10::Event points to.
 struct Event {
   c10::DeviceIndex device = 0;
-  StreamMarker marker;  // Replaced by every recording.
+  Mark mark;  // Replaced by every recording.
 };
 
 class DeviceGuard final : public c10::impl::DeviceGuardImplInterface {
@@ -60,17 +62,21 @@ class DeviceGuard final : public c10::impl::DeviceGuardImplInterface {
   }
 
   bool queryStream(const c10::Stream& stream) const override {
-    return Runtime::get().queue(stream).idle();
+    enter(FaultPoint::kQuery);
+    Monitor& monitor = Runtime::get().monitor();
+    return monitor.reached(monitor.mark(Runtime::get().queue(stream)), /*program_asks=*/true);
   }
 
   void synchronizeStream(const c10::Stream& stream) const override {
+    const bool obeyed = enter(FaultPoint::kSynchronize);
     count(stream.device_index(), &SimulatorCounters::host_waits);
-    Runtime::get().synchronize(stream);
+    if (obeyed) Runtime::get().synchronize(stream);
   }
 
   void synchronizeDevice(c10::DeviceIndex index) const override {
+    const bool obeyed = enter(FaultPoint::kSynchronize);
     count(index, &SimulatorCounters::host_waits);
-    Runtime::get().synchronize(index);
+    if (obeyed) Runtime::get().synchronize(index);
   }
 
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex device_index,
@@ -78,30 +84,39 @@ class DeviceGuard final : public c10::impl::DeviceGuardImplInterface {
     TORCH_CHECK(device_index == -1 || device_index == stream.device_index(),
                 "simulated accelerator: an event of device ", static_cast<int>(device_index),
                 " cannot be recorded on ", stream);
-    const StreamMarker marker = Runtime::get().queue(stream).record();
-    if (*event == nullptr) {
-      *event = new Event{stream.device_index(), marker};
-    } else {
-      static_cast<Event*>(*event)->marker = marker;
-    }
+    const bool obeyed = enter(FaultPoint::kRecord);
     count(stream.device_index(), &SimulatorCounters::events_recorded);
+    if (!obeyed) return;
+    Mark mark = Runtime::get().monitor().record(Runtime::get().queue(stream));
+    if (*event == nullptr) {
+      *event = new Event{stream.device_index(), std::move(mark)};
+    } else {
+      static_cast<Event*>(*event)->mark = std::move(mark);
+    }
   }
 
   void block(void* event, const c10::Stream& stream) const override {
     if (event == nullptr) return;
-    Runtime::get().queue(stream).wait_for(static_cast<Event*>(event)->marker);
+    const bool obeyed = enter(FaultPoint::kWait);
     count(stream.device_index(), &SimulatorCounters::stream_waits);
+    if (!obeyed) return;
+    Runtime::get().monitor().wait(Runtime::get().queue(stream), static_cast<Event*>(event)->mark);
   }
 
   bool queryEvent(void* event) const override {
-    return event == nullptr || static_cast<Event*>(event)->marker.reached();
+    enter(FaultPoint::kQuery);
+    if (event == nullptr) return true;
+    return Runtime::get().monitor().reached(static_cast<Event*>(event)->mark,
+                                            /*program_asks=*/true);
   }
 
   void synchronizeEvent(void* event) const override {
     if (event == nullptr) return;
+    const bool obeyed = enter(FaultPoint::kSynchronize);
     const auto& recorded = *static_cast<Event*>(event);
     count(recorded.device, &SimulatorCounters::host_waits);
-    recorded.marker.wait();
+    if (!obeyed) return;
+    Runtime::get().monitor().host_wait(recorded.mark);
     Runtime::get().device(recorded.device).errors.rethrow();
   }
 
@@ -114,6 +129,8 @@ class DeviceGuard final : public c10::impl::DeviceGuardImplInterface {
   }
 
  private:
+  static bool enter(FaultPoint point) { return Runtime::get().faults().enter(point); }
+
   static void count(c10::DeviceIndex index, std::int64_t SimulatorCounters::*field) {
     Runtime::get().device(index).counters.add(field);
   }

@@ -9,7 +9,6 @@
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 OFFSTAGE_NAMESPACE_BEGIN
@@ -84,8 +83,8 @@ void resize_storage(const c10::Storage& storage, std::size_t bytes) {
   }
   Runtime::set_current_device(old_index);
   if (const std::size_t kept = std::min(bytes, impl->nbytes()); kept > 0) {
-    Runtime::get().current_queue(index).enqueue(
-        [to = data.get(), from = impl->data_ptr().get(), kept] { std::memcpy(to, from, kept); });
+    copy_bytes("copy of a resized storage", index, data.get(), impl->data_ptr().get(),
+               static_cast<std::int64_t>(kept));
     // The old block may be of another stream, which would reuse it before this copy ran.
     record_block_on_stream(impl->data_ptr(), Runtime::get().current_stream(index));
   }

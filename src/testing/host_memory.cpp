@@ -6,6 +6,7 @@
 #include <offstage/base/error.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <sys/mman.h>
 #include <utility>
 
@@ -19,12 +20,15 @@ SimulatedHostAllocator& SimulatedHostAllocator::get() {
 
 at::DataPtr SimulatedHostAllocator::allocate(std::size_t bytes) {
   if (bytes == 0) return {nullptr, nullptr, &SimulatedHostAllocator::free, at::kCPU};
+  Runtime::get().faults().enter(FaultPoint::kPin);
   const std::lock_guard lock(mutex_);
   unmap_unused();
+  if (rounding_) bytes = std::bit_ceil(bytes);
   void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   TORCH_CHECK(data != MAP_FAILED, "simulated accelerator: no ", bytes, " bytes of host memory");
   const auto size = static_cast<std::int64_t>(bytes);
   PinnedRanges::get().add(data, size);
+  Runtime::get().monitor().watch_host(data, size);
   blocks_.emplace(data, Block{data, size, {}});
   stats_.allocations.increase(1);
   stats_.active_requests.increase(1);
@@ -42,9 +46,10 @@ bool SimulatedHostAllocator::record_event(void* /*ptr*/, void* ctx, c10::Stream 
   const std::lock_guard lock(mutex_);
   const auto block = blocks_.find(ctx);
   if (block == blocks_.end()) return false;
-  std::vector<StreamMarker>& users = block->second.users;
-  std::erase_if(users, [](const StreamMarker& user) { return user.reached(); });
-  users.push_back(Runtime::get().queue(stream).record());
+  std::vector<Mark>& users = block->second.users;
+  Monitor& monitor = Runtime::get().monitor();
+  std::erase_if(users, [](const Mark& user) { return user.marker.reached(); });
+  users.push_back(monitor.mark(Runtime::get().queue(stream)));
   return true;
 }
 
@@ -76,6 +81,11 @@ void SimulatedHostAllocator::reset_peak_stats() {
   }
 }
 
+void SimulatedHostAllocator::set_rounding(bool on) {
+  const std::lock_guard lock(mutex_);
+  rounding_ = on;
+}
+
 void SimulatedHostAllocator::free(void* data) noexcept {
   SimulatedHostAllocator& self = get();
   const std::lock_guard lock(self.mutex_);
@@ -90,7 +100,8 @@ void SimulatedHostAllocator::free(void* data) noexcept {
 
 void SimulatedHostAllocator::unmap_unused() {
   std::erase_if(freed_, [this](const Block& block) {
-    const bool unused = std::ranges::all_of(block.users, &StreamMarker::reached);
+    const bool unused =
+        std::ranges::all_of(block.users, [](const Mark& user) { return user.marker.reached(); });
     if (unused) unmap(block);
     return unused;
   });
@@ -98,6 +109,7 @@ void SimulatedHostAllocator::unmap_unused() {
 
 void SimulatedHostAllocator::unmap(const Block& block) {
   PinnedRanges::get().remove(block.data, block.bytes);
+  Runtime::get().monitor().forget_host(block.data, block.bytes);
   ::munmap(block.data, static_cast<std::size_t>(block.bytes));
   stats_.allocations.decrease(1);
   stats_.allocated_bytes.decrease(static_cast<std::size_t>(block.bytes));
@@ -105,11 +117,18 @@ void SimulatedHostAllocator::unmap(const Block& block) {
 }
 
 void SimulatedHostMemory::pin(void* data, std::int64_t bytes) {
+  Runtime::get().faults().enter(FaultPoint::kRegister);
   PinnedRanges::get().add(data, bytes);
+  Runtime::get().monitor().watch_host(data, bytes);
 }
 
 void SimulatedHostMemory::unpin(void* data, std::int64_t bytes) {
+  Runtime::get().faults().enter(FaultPoint::kUnregister);
+  // Whoever lets go of memory may change or free it next.
+  Runtime::get().monitor().host_access("unregistering of host memory", data, bytes,
+                                       /*writes=*/true);
   PinnedRanges::get().remove(data, bytes);
+  Runtime::get().monitor().forget_host(data, bytes);
 }
 
 }  // namespace testing::detail

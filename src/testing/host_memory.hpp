@@ -4,7 +4,7 @@
 /// @file
 /// LibTorch's allocator of pinned memory for the simulated device, and the provider for masters.
 
-#include "stream_queue.hpp"
+#include "monitor.hpp"
 
 #include <offstage/base/config.hpp>
 #include <offstage/device/host_memory.hpp>
@@ -20,7 +20,8 @@ OFFSTAGE_NAMESPACE_BEGIN
 namespace testing::detail {
 
 /// Pinned host memory for LibTorch (`pin_memory()`, `pinned_memory(true)`): mappings of exactly the
-/// size asked for, and no cache. Memory that queued copies still use is unmapped after they ran.
+/// size asked for, or of the next power of two as CUDA's, and no cache. Memory that queued copies
+/// still use is unmapped after they ran.
 class SimulatedHostAllocator final : public at::HostAllocator {
  public:
   /// The one of the process; never destroyed.
@@ -35,11 +36,14 @@ class SimulatedHostAllocator final : public at::HostAllocator {
   void reset_accumulated_stats() override;
   void reset_peak_stats() override;
 
+  /// Rounds later requests up to powers of two.
+  void set_rounding(bool on);
+
  private:
   struct Block {
     void* data = nullptr;
     std::int64_t bytes = 0;
-    std::vector<StreamMarker> users;
+    std::vector<Mark> users;
   };
 
   static void free(void* data) noexcept;
@@ -50,6 +54,7 @@ class SimulatedHostAllocator final : public at::HostAllocator {
   std::map<void*, Block> blocks_;
   std::vector<Block> freed_;  // Still used by queued copies.
   at::HostStats stats_;
+  bool rounding_ = false;
 };
 
 /// `Simulator::host_memory()`.

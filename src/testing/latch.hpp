@@ -21,13 +21,18 @@ class Latch {
     opened_.notify_all();
   }
 
+  [[nodiscard]] bool is_open() const {
+    const std::lock_guard lock(mutex_);
+    return open_;
+  }
+
   void wait() {
     std::unique_lock lock(mutex_);
     opened_.wait(lock, [this] { return open_; });
   }
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable opened_;
   bool open_ = false;
 };

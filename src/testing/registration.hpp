@@ -10,6 +10,8 @@
 #include <c10/core/Storage.h>
 #include <c10/core/Stream.h>
 
+#include <cstdint>
+
 OFFSTAGE_NAMESPACE_BEGIN
 namespace testing::detail {
 
@@ -24,6 +26,11 @@ void register_fallback();
 /// Keeps the block of `block` from being reused before what `stream` has queued when it is freed.
 /// Memory that is not of the simulated allocator is ignored.
 void record_block_on_stream(const c10::DataPtr& block, const c10::Stream& stream);
+
+/// Queues a copy of plain bytes inside a device on its current stream.
+/// @param name  As reports and timelines call it.
+void copy_bytes(const char* name, c10::DeviceIndex index, void* to, const void* from,
+                std::int64_t bytes);
 
 /// Gives a storage a block of another size; what fits is copied on the current stream.
 /// @throws c10::Error if the storage is not resizable.

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "latch.hpp"
 #include "runtime.hpp"
 
 #include <c10/util/Exception.h>
 
 #include <array>
 #include <string>
-#include <utility>
 
 OFFSTAGE_NAMESPACE_BEGIN
 namespace testing::detail {
@@ -23,14 +21,21 @@ c10::Stream make_stream(c10::DeviceIndex index, c10::StreamId id) {
 
 }  // namespace
 
-SimulatedDevice::SimulatedDevice(std::string name, const SimulatorOptions& options)
-    : pool(std::move(name), options.capacity_bytes, options.poison, counters) {
-  for (int i = 0; i <= kPooledStreams; ++i) streams.emplace_back(errors);
+SimulatedDevice::SimulatedDevice(std::size_t index, const SimulatorOptions& options,
+                                 Monitor& monitor)
+    : pool(options.name + ":" + std::to_string(index), options.capacity_bytes, options.poison,
+           counters, monitor) {
+  const std::string name = options.name + ":" + std::to_string(index);
+  for (int i = 0; i <= kPooledStreams; ++i) {
+    const std::string stream = i == 0 ? " default stream" : " stream " + std::to_string(i);
+    streams.emplace_back(errors, monitor.add_stream(index, name + stream), options.deferred);
+  }
 }
 
-Runtime::Runtime(const SimulatorOptions& options) {
-  for (int i = 0; i < options.device_count; ++i) {
-    devices_.emplace_back(options.name + ":" + std::to_string(i), options);
+Runtime::Runtime(const SimulatorOptions& options)
+    : deferred_(options.deferred), monitor_(static_cast<std::size_t>(options.device_count)) {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(options.device_count); ++i) {
+    devices_.emplace_back(i, options, monitor_);
   }
 }
 
@@ -96,37 +101,27 @@ c10::Stream Runtime::new_stream(c10::DeviceIndex index) {
 }
 
 void Runtime::synchronize(const c10::Stream& stream) {
-  queue(stream).drain();
+  monitor_.host_wait(monitor_.mark(queue(stream)));
   device(stream.device_index()).errors.rethrow();
 }
 
 void Runtime::synchronize(c10::DeviceIndex index) {
   SimulatedDevice& chosen = device(index);
-  for (StreamQueue& stream : chosen.streams) stream.drain();
+  for (StreamQueue& stream : chosen.streams) monitor_.host_wait(monitor_.mark(stream));
   chosen.errors.rethrow();
 }
 
 void Runtime::empty_cache() {
+  faults_.enter(FaultPoint::kRelease);
   for (SimulatedDevice& each : devices_) {
     each.counters.add(&SimulatorCounters::cache_releases);
     each.pool.release_cached();
   }
 }
 
-void Runtime::remember(const std::shared_ptr<Latch>& hold) {
-  const std::lock_guard lock(mutex_);
-  std::erase_if(holds_, [](const auto& weak) { return weak.expired(); });
-  holds_.push_back(hold);
-}
-
 void Runtime::shut_down() noexcept {
   if (is_forked_child()) return;  // It has no workers to join.
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& weak : holds_) {
-      if (const auto hold = weak.lock()) hold->open();
-    }
-  }
+  monitor_.open_holds();
   for (SimulatedDevice& each : devices_) {
     for (StreamQueue& stream : each.streams) stream.shut_down();
   }

@@ -6,24 +6,22 @@
 
 #include "block_pool.hpp"
 #include "counter_board.hpp"
+#include "monitor.hpp"
 #include "stream_queue.hpp"
 
 #include <offstage/base/config.hpp>
+#include <offstage/testing/fault_script.hpp>
 #include <offstage/testing/simulator.hpp>
 
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 
 #include <atomic>
+#include <cstddef>
 #include <deque>
-#include <memory>
-#include <mutex>
-#include <vector>
 
 OFFSTAGE_NAMESPACE_BEGIN
 namespace testing::detail {
-
-class Latch;
 
 inline constexpr c10::DeviceType kSimulated = c10::DeviceType::PrivateUse1;
 
@@ -31,7 +29,7 @@ inline constexpr c10::DeviceType kSimulated = c10::DeviceType::PrivateUse1;
 inline constexpr int kPooledStreams = 32;
 
 struct SimulatedDevice {
-  SimulatedDevice(std::string name, const SimulatorOptions& options);
+  SimulatedDevice(std::size_t index, const SimulatorOptions& options, Monitor& monitor);
 
   ErrorSlot errors;
   CounterBoard counters;
@@ -45,6 +43,12 @@ class Runtime {
  public:
   static void create(const SimulatorOptions& options);
   static Runtime& get();
+
+  [[nodiscard]] Monitor& monitor() noexcept { return monitor_; }
+  [[nodiscard]] FaultScript& faults() noexcept { return faults_; }
+  [[nodiscard]] bool deferred() const noexcept { return deferred_; }
+
+  std::atomic<SimulatedStatistics> statistics = SimulatedStatistics::kComplete;
 
   [[nodiscard]] c10::DeviceIndex device_count() const noexcept;
 
@@ -63,15 +67,12 @@ class Runtime {
   c10::Stream exchange_stream(const c10::Stream& stream);
   [[nodiscard]] c10::Stream new_stream(c10::DeviceIndex index);
 
-  /// Waits for one stream or for all of a device, then throws what the device's work threw.
+  /// The program waits for one stream or for all of a device; throws what the device's work threw.
   void synchronize(const c10::Stream& stream);
   void synchronize(c10::DeviceIndex index);
 
   /// `emptyCache`: every device.
   void empty_cache();
-
-  /// Remembers a hold, so that `shut_down` can end it.
-  void remember(const std::shared_ptr<Latch>& hold);
 
   /// Ends holds, finishes what is queued and joins the workers. Later frees do nothing.
   void shut_down() noexcept;
@@ -79,9 +80,10 @@ class Runtime {
  private:
   explicit Runtime(const SimulatorOptions& options);
 
+  const bool deferred_;
+  Monitor monitor_;
+  FaultScript faults_;
   std::deque<SimulatedDevice> devices_;
-  std::mutex mutex_;
-  std::vector<std::weak_ptr<Latch>> holds_;
 };
 
 }  // namespace testing::detail

@@ -8,9 +8,15 @@
 #include <offstage/base/error.hpp>
 #include <offstage/testing/simulator.hpp>
 
+#include <c10/core/Allocator.h>
 #include <c10/core/DeviceType.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/StreamGuard.h>
 
 #include <cstdlib>
+#include <exception>
+#include <limits>
 #include <mutex>
 #include <utility>
 
@@ -95,6 +101,8 @@ Simulator& Simulator::install(SimulatorOptions options) {
   }
   c10::register_privateuse1_backend(options.name);
   Runtime::create(options);
+  Runtime::get().monitor().set_race_action(options.race_action);
+  detail::SimulatedHostAllocator::get().set_rounding(options.host_rounding);
   detail::register_allocator(options.is_device_allocator);
   detail::register_guard();
   detail::register_hooks();
@@ -164,7 +172,7 @@ bool Simulator::is_pinned(const void* data, std::int64_t bytes) const {
 
 StreamHold Simulator::hold(c10::Stream stream) {
   auto gate = std::make_shared<StreamHold::Gate>();
-  Runtime::get().remember(gate);
+  Runtime::get().monitor().add_hold(gate);
   Runtime::get().queue(stream).enqueue([gate] { gate->wait(); });
   return StreamHold(std::move(gate));
 }
@@ -173,11 +181,143 @@ void Simulator::synchronize(int index) {
   Runtime::get().synchronize(to_index(index));
 }
 
+void Simulator::set_race_action(RaceAction action) {
+  Runtime::get().monitor().set_race_action(action);
+}
+
+std::vector<RaceReport> Simulator::races() const {
+  return Runtime::get().monitor().races();
+}
+
+void Simulator::host_reads(const void* data, std::int64_t bytes, const std::string& name) {
+  if (is_pinned(data, bytes)) {
+    Runtime::get().monitor().host_access(name, data, bytes, /*writes=*/false);
+  }
+}
+
+void Simulator::host_writes(const void* data, std::int64_t bytes, const std::string& name) {
+  if (is_pinned(data, bytes)) {
+    Runtime::get().monitor().host_access(name, data, bytes, /*writes=*/true);
+  }
+}
+
+FaultScript& Simulator::faults() noexcept {
+  return Runtime::get().faults();
+}
+
+void Simulator::set_costs(CostModel costs) {
+  for (const std::int64_t rate :
+       {costs.h2d_bandwidth, costs.d2h_bandwidth, costs.pageable_bandwidth, costs.peer_bandwidth,
+        costs.memory_bandwidth, costs.flops_per_microsecond}) {
+    if (rate <= 0) {
+      throw InvalidArgument(
+          "simulated accelerator: a rate of the cost model must be more than 0, "
+          "got " +
+          std::to_string(rate));
+    }
+  }
+  Runtime::get().monitor().set_costs(std::move(costs));
+}
+
+CostModel Simulator::costs() const {
+  return Runtime::get().monitor().costs();
+}
+
+void Simulator::record_timeline(bool on) {
+  Runtime::get().monitor().set_recording(on);
+}
+
+Timeline Simulator::timeline() const {
+  return Runtime::get().monitor().timeline();
+}
+
+void Simulator::advance_host(std::chrono::nanoseconds duration) {
+  if (duration < std::chrono::nanoseconds::zero()) {
+    throw InvalidArgument("simulated accelerator: time does not go back");
+  }
+  Runtime::get().monitor().host_work(duration);
+}
+
+void Simulator::set_used_by_others(int index, std::int64_t bytes) {
+  if (bytes < 0) {
+    throw InvalidArgument("simulated accelerator: used bytes must not be negative, got " +
+                          std::to_string(bytes));
+  }
+  Runtime::get().device(to_index(index)).pool.set_used_by_others(bytes);
+}
+
+void Simulator::set_memory_fraction(int index, double fraction) {
+  if (!(fraction > 0 && fraction <= 1)) {
+    throw InvalidArgument("simulated accelerator: a memory fraction must be in (0, 1], got " +
+                          std::to_string(fraction));
+  }
+  detail::BlockPool& pool = Runtime::get().device(to_index(index)).pool;
+  pool.set_limit(static_cast<std::int64_t>(fraction * static_cast<double>(pool.capacity())));
+}
+
+void Simulator::set_statistics(SimulatedStatistics statistics) {
+  Runtime::get().statistics = statistics;
+}
+
+class Fragmentation::Blocks {
+ public:
+  std::vector<c10::DataPtr> kept;
+};
+
+Fragmentation::Fragmentation(std::unique_ptr<Blocks> blocks) noexcept
+    : blocks_(std::move(blocks)) {}
+Fragmentation::Fragmentation(Fragmentation&&) noexcept = default;
+Fragmentation& Fragmentation::operator=(Fragmentation&&) noexcept = default;
+Fragmentation::~Fragmentation() = default;
+
+Fragmentation Simulator::fragment(c10::Stream stream, std::int64_t hole_bytes, int holes) {
+  if (hole_bytes <= 0 || holes <= 0) {
+    throw InvalidArgument("simulated accelerator: holes must have bytes, and there must be some");
+  }
+  const c10::StreamGuard guard(stream);
+  auto blocks = std::make_unique<Fragmentation::Blocks>();
+  std::vector<c10::DataPtr> freed;
+  for (int i = 0; i < holes; ++i) {
+    for (auto* list : {&freed, &blocks->kept}) {
+      list->push_back(
+          c10::GetAllocator(detail::kSimulated)->allocate(static_cast<std::size_t>(hole_bytes)));
+    }
+  }
+  return Fragmentation(std::move(blocks));
+}
+
+namespace {
+
+/// What this thread is still set to, besides the defaults; empty if nothing.
+std::string thread_residue() {
+  std::string residue;
+  const auto add = [&](const std::string& what) {
+    residue += (residue.empty() ? "" : ", ") + what;
+  };
+  Runtime& runtime = Runtime::get();
+  if (Runtime::current_device() != 0) {
+    add("device " + std::to_string(Runtime::current_device()) + " is current");
+  }
+  for (c10::DeviceIndex index = 0; index < runtime.device_count(); ++index) {
+    if (const auto id = runtime.current_stream(index).id(); id != 0) {
+      add("stream " + std::to_string(id) + " is current on device " + std::to_string(index));
+    }
+  }
+  if (c10::InferenceMode::is_enabled()) add("inference mode is on");
+  if (!c10::GradMode::is_enabled() && !c10::InferenceMode::is_enabled()) add("grad mode is off");
+  return residue;
+}
+
+}  // namespace
+
 void Simulator::reset() {
+  Runtime& runtime = Runtime::get();
+  runtime.faults().clear();
+  runtime.statistics = SimulatedStatistics::kComplete;
   std::string in_use;
   std::exception_ptr error;
   for (int i = 0; i < options_.device_count; ++i) {
-    auto& device = Runtime::get().device(to_index(i));
+    auto& device = runtime.device(to_index(i));
     try {
       synchronize(i);
     } catch (...) {
@@ -185,15 +325,24 @@ void Simulator::reset() {
     }
     device.pool.release_cached();
     device.pool.set_capacity(options_.capacity_bytes);
+    device.pool.set_used_by_others(0);
+    device.pool.set_limit(std::numeric_limits<std::int64_t>::max());
     device.pool.reset_peaks();
     if (const auto bytes = memory(i).allocated; bytes > 0) {
       in_use += (in_use.empty() ? "" : ", ") + options_.name + ":" + std::to_string(i) + " has " +
                 std::to_string(bytes) + " bytes";
     }
   }
+  runtime.monitor().set_race_action(options_.race_action);
+  runtime.monitor().set_costs({});
+  runtime.monitor().set_recording(false);
+  runtime.monitor().reset();
   if (error) std::rethrow_exception(error);
   if (!in_use.empty()) {
     throw StateError("simulated accelerator: device memory is still in use: " + in_use);
+  }
+  if (const std::string residue = thread_residue(); !residue.empty()) {
+    throw StateError("simulated accelerator: left behind in this thread: " + residue);
   }
 }
 

@@ -53,31 +53,16 @@ void StreamMarker::wait() const {
   if (queue_ != nullptr) queue_->wait_until_finished(number_);
 }
 
-std::uint64_t StreamQueue::push(Task task) {
+void StreamQueue::enqueue(Task task) {
   refuse_in_forked_child();
-  std::uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) throw StateError("simulated accelerator: used after the program's exit began");
     if (!worker_.joinable()) worker_ = std::thread(&StreamQueue::work, this);
     tasks_.push_back(std::move(task));
-    number = ++enqueued_count_;
+    ++enqueued_count_;
   }
   queued_.notify_one();
-  return number;
-}
-
-void StreamQueue::run(Task task) {
-  std::exception_ptr error;
-  const std::uint64_t number = push([&] {
-    try {
-      task();
-    } catch (...) {
-      error = std::current_exception();
-    }
-  });
-  wait_until_finished(number);
-  if (error) std::rethrow_exception(std::move(error));
 }
 
 StreamMarker StreamQueue::record() {
@@ -99,6 +84,10 @@ bool StreamQueue::has_finished(std::uint64_t number) const {
 void StreamQueue::wait_until_finished(std::uint64_t number) {
   refuse_in_forked_child();
   std::unique_lock lock(mutex_);
+  if (demanded_count_ < number) {
+    demanded_count_ = number;
+    if (deferred_) queued_.notify_one();
+  }
   finished_.wait(lock, [&] { return finished_count_ >= number; });
 }
 
@@ -114,7 +103,9 @@ void StreamQueue::shut_down() noexcept {
 void StreamQueue::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    queued_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
+    queued_.wait(lock, [this] {
+      return stopping_ || (!tasks_.empty() && (!deferred_ || finished_count_ < demanded_count_));
+    });
     if (tasks_.empty()) return;
     Task task = std::move(tasks_.front());
     tasks_.pop_front();

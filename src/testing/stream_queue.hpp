@@ -4,6 +4,8 @@
 /// @file
 /// One stream of one simulated device: a queue and the thread that works it off.
 
+#include "vector_clock.hpp"
+
 #include <offstage/base/config.hpp>
 
 #include <condition_variable>
@@ -59,26 +61,26 @@ class StreamQueue {
  public:
   using Task = std::function<void()>;
 
-  explicit StreamQueue(ErrorSlot& errors) : errors_(errors) {}
+  /// @param actor     The stream as the race checker and the virtual time count it.
+  /// @param deferred  True: a task runs only when somebody waits for it, or for a later one.
+  StreamQueue(ErrorSlot& errors, ActorId actor, bool deferred)
+      : errors_(errors), actor_(actor), deferred_(deferred) {}
   StreamQueue(const StreamQueue&) = delete;
   StreamQueue& operator=(const StreamQueue&) = delete;
   ~StreamQueue() = default;  // The devices are never destroyed.
 
+  [[nodiscard]] ActorId actor() const noexcept { return actor_; }
+  [[nodiscard]] ErrorSlot& errors() const noexcept { return errors_; }
+
   /// Queues a task. What it throws goes to the error slot.
   /// @throws StateError after `shut_down()` and in a child of fork().
-  void enqueue(Task task) { push(std::move(task)); }
-
-  /// Queues a task and waits for it. What it throws is thrown here instead.
-  void run(Task task);
+  void enqueue(Task task);
 
   /// The point that the work queued so far will have reached.
   [[nodiscard]] StreamMarker record();
 
   /// Makes what is queued from now on wait for the marker.
   void wait_for(const StreamMarker& marker);
-
-  /// True if everything queued so far has run.
-  [[nodiscard]] bool idle() { return record().reached(); }
 
   /// Waits until everything queued so far has run. Does not throw what the tasks threw.
   /// @throws StateError in a child of fork().
@@ -90,18 +92,20 @@ class StreamQueue {
  private:
   friend class StreamMarker;
 
-  std::uint64_t push(Task task);
   [[nodiscard]] bool has_finished(std::uint64_t number) const;
   void wait_until_finished(std::uint64_t number);
   void work();
 
   ErrorSlot& errors_;
+  const ActorId actor_;
+  const bool deferred_;
   mutable std::mutex mutex_;
   std::condition_variable queued_;
   std::condition_variable finished_;
   std::deque<Task> tasks_;
   std::uint64_t enqueued_count_ = 0;
   std::uint64_t finished_count_ = 0;
+  std::uint64_t demanded_count_ = 0;  // Of a deferred stream: how far it may run.
   bool stopping_ = false;
   std::thread worker_;
 };

@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 
 class SafetensorsFileTest : public ::testing::Test {
  protected:
-  ~SafetensorsFileTest() override { std::filesystem::remove(path_); }
+  void TearDown() override { std::filesystem::remove(path_); }
 
   /// A file of a length, a header and data.
   std::filesystem::path write(const std::string& header, const std::string& data) {

@@ -73,7 +73,7 @@ TEST(PngFileTest, SaysWhyAFileCannotBeWritten) {
 
 class GuardedHostMemoryTest : public ::testing::Test {
  protected:
-  ~GuardedHostMemoryTest() override {
+  void TearDown() override {
     memory_.allow();
     memory_.free(data_, 4096);
   }

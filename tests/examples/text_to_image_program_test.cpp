@@ -32,7 +32,7 @@ struct Result {
 class ProgramTest : public ::testing::Test {
  protected:
   ProgramTest() { fs::create_directories(folder_); }
-  ~ProgramTest() override { fs::remove_all(folder_); }
+  void TearDown() override { fs::remove_all(folder_); }
 
   fs::path file(const std::string& name) const { return folder_ / name; }
 

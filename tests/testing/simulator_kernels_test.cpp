@@ -4,6 +4,7 @@
 #include <torch/nn.h>
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 namespace offstage::testing {
@@ -13,7 +14,15 @@ using Tensors = std::vector<at::Tensor>;
 
 class SimulatorKernelsTest : public SimulatorTest {
  protected:
-  SimulatorKernelsTest() { at::manual_seed(7); }
+  void SetUp() override {
+    SimulatorTest::SetUp();
+    at::manual_seed(7);
+    inference_.emplace();
+  }
+  void TearDown() override {
+    inference_.reset();
+    SimulatorTest::TearDown();
+  }
 
   // Runs `compute` on the CPU and on the device, and wants the same bytes.
   void expect_same(const Tensors& inputs,
@@ -32,7 +41,7 @@ class SimulatorKernelsTest : public SimulatorTest {
     EXPECT_TRUE(at::equal(result.to(at::kCPU), expected));
   }
 
-  c10::InferenceMode inference_;
+  std::optional<c10::InferenceMode> inference_;
 };
 
 TEST_F(SimulatorKernelsTest, LinearInTwoAndThreeDimensions) {

@@ -266,6 +266,7 @@ TEST_F(SimulatorMemoryTest, EmptyCacheEmptiesEveryDevice) {
 }
 
 TEST_F(SimulatorMemoryTest, FreshMemoryIsPoisoned) {
+  simulator_.set_race_action(RaceAction::kRecord);
   const at::Tensor a = bytes(700).to(at::kCPU);
   EXPECT_TRUE(a.equal(at::full({700}, kPoisonByte, at::kByte)));
 }
@@ -279,6 +280,7 @@ TEST_F(SimulatorMemoryTest, FreedMemoryIsPoisonedInTheOrderOfItsStream) {
   c10::Event written(c10::DeviceType::PrivateUse1);
   written.record(default_stream());
   written.block(user);
+  simulator_.set_race_action(RaceAction::kRecord);
   // The block is freed while a copy on another stream, which nobody recorded, has not run yet.
   StreamHold hold = simulator_.hold(user);
   {

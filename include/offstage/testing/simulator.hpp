@@ -7,13 +7,19 @@
 #include <offstage/base/bytes.hpp>
 #include <offstage/base/config.hpp>
 #include <offstage/device/host_memory.hpp>
+#include <offstage/testing/cost_model.hpp>
+#include <offstage/testing/fault_script.hpp>
+#include <offstage/testing/race_report.hpp>
+#include <offstage/testing/timeline.hpp>
 
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 OFFSTAGE_NAMESPACE_BEGIN
 namespace testing {
@@ -37,6 +43,22 @@ struct SimulatorOptions {
   bool is_device_allocator = true;
   /// Fill fresh and freed device memory with `kPoisonByte`, in stream order.
   bool poison = true;
+  /// What the race checker does with a finding.
+  RaceAction race_action = RaceAction::kThrow;
+  /// True: queued work runs only when somebody waits for it, and memory that a queued copy to the
+  /// host will write is poisoned at once. So whoever forgets to wait reads poison every time.
+  bool deferred = false;
+  /// True: LibTorch's pinned allocator rounds requests up to powers of two, as CUDA's does.
+  bool host_rounding = false;
+};
+
+/// What the allocator's statistics tell LibTorch's generic interface. (To have them throw, use
+/// `FaultPoint::kStatistics`; to have none at all, `is_device_allocator = false`.)
+enum class SimulatedStatistics : std::uint8_t {
+  kComplete,
+  kPartial,  ///< Only reserved and allocated bytes; all else is 0.
+  kAbsent,   ///< Everything is 0.
+  kWrong,    ///< Reserved bytes are negative, and more is free than there is.
 };
 
 /// How often things happened on one device since `install`. Only ever grows.
@@ -100,6 +122,20 @@ class StreamHold {
   std::shared_ptr<Gate> gate_;
 };
 
+/// Blocks that leave holes between them, until destruction.
+class Fragmentation {
+ public:
+  Fragmentation(Fragmentation&&) noexcept;
+  Fragmentation& operator=(Fragmentation&&) noexcept;
+  ~Fragmentation();
+
+ private:
+  friend class Simulator;
+  class Blocks;
+  explicit Fragmentation(std::unique_ptr<Blocks> blocks) noexcept;
+  std::unique_ptr<Blocks> blocks_;
+};
+
 /// The simulated accelerator: LibTorch's PrivateUse1 device, one worker thread a stream, a caching
 /// allocator with a capacity, pinned host memory, and kernels that compute what the CPU computes,
 /// bit for bit.
@@ -118,7 +154,12 @@ class StreamHold {
 /// @par Errors
 /// What a queued operation throws is kept and thrown by the next synchronisation with its device.
 /// An operation with operands on different devices throws at the call, as on a real accelerator;
-/// CPU scalars are allowed.
+/// CPU scalars are allowed. A task that nothing orders behind one that it conflicts with is a race:
+/// `RaceError` from the call that queues it (see `RaceAction`), whatever the timing is.
+/// @par Time
+/// The work is done for real, at the CPU's speed. Beside it runs a virtual clock: each call costs
+/// the host and each task its stream what the `CostModel` says. Its figures are the same on every
+/// machine as long as one thread queues. Queries of streams and events answer by it.
 /// @par Random numbers
 /// The device has no generator of its own: numbers are those of the CPU generator.
 /// @par Threads
@@ -168,15 +209,55 @@ class Simulator {
   /// Queues a hold on a stream of this device. What was queued before it still runs.
   [[nodiscard]] StreamHold hold(c10::Stream stream);
 
-  /// Waits for everything queued on one device. Not counted as a wait of the program.
+  // --- races ---
+
+  void set_race_action(RaceAction action);
+  /// What was found since the start or the last reset, thrown or not.
+  [[nodiscard]] std::vector<RaceReport> races() const;
+
+  /// Tell the checker that the host reads or writes pinned memory now: plain accesses are invisible
+  /// to it. Ignored for memory that is not pinned.
+  /// @throws RaceError if a queued copy is not done with it and the action is kThrow.
+  void host_reads(const void* data, std::int64_t bytes, const std::string& name = "host read");
+  void host_writes(const void* data, std::int64_t bytes, const std::string& name = "host write");
+
+  // --- failures ---
+
+  [[nodiscard]] FaultScript& faults() noexcept;
+
+  // --- virtual time ---
+
+  void set_costs(CostModel costs);
+  [[nodiscard]] CostModel costs() const;
+  /// Keeps a span for every task from here on, or stops doing so.
+  void record_timeline(bool on);
+  /// Since the start or the last reset.
+  [[nodiscard]] Timeline timeline() const;
+  /// The host computes something else for this long.
+  void advance_host(std::chrono::nanoseconds duration);
+
+  // --- memory as others leave it ---
+
+  /// Bytes of the device that other processes hold: they count in the device's figures and not in
+  /// the allocator's.
+  void set_used_by_others(int index, std::int64_t bytes);
+  /// The part of the device that this process may take, in (0, 1].
+  void set_memory_fraction(int index, double fraction);
+  void set_statistics(SimulatedStatistics statistics);
+  /// Takes `2 * holes` blocks of `hole_bytes` on a stream and frees every second one.
+  [[nodiscard]] Fragmentation fragment(c10::Stream stream, std::int64_t hole_bytes, int holes);
+
+  /// Waits for everything queued on one device, as a program does, but is not counted.
   /// @throws what a queued operation threw.
   void synchronize(int index = 0);
 
-  /// Brings the devices back to their first state, between tests: waits for all of them, gives
-  /// cached memory back, restores the capacities and resets the peaks. Counters go on, and nothing
-  /// of this is counted but the released segments.
-  /// @throws what a queued operation threw, or StateError if device memory is still in use; all of
-  ///         the above was done before.
+  /// Brings the devices back to their first state, between tests: forgets faults, waits for all
+  /// devices, gives cached memory back, restores the options, capacities and costs, and starts
+  /// virtual time, peaks and races anew. Counters go on, and nothing of this is counted but the
+  /// released segments.
+  /// @throws what a queued operation threw, or StateError that says what the test before left
+  ///         behind: device memory in use, or a current device, current stream, inference or grad
+  ///         mode of this thread that is not the first one. All of the above was done before.
   void reset();
 
  private:

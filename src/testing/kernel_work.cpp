@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernel_work.hpp"
+#include "tensor_access.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <string_view>
+
+OFFSTAGE_NAMESPACE_BEGIN
+namespace testing::detail {
+namespace {
+
+bool is_written(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
+void for_each_tensor(const c10::IValue& value,
+                     const std::function<void(const at::Tensor&)>& visit) {
+  if (value.isTensor()) {
+    visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) visit(tensor);
+  } else if (value.isOptionalTensorList()) {
+    for (const auto& tensor : value.toOptionalTensorVector()) {
+      if (tensor) visit(*tensor);
+    }
+  }
+}
+
+/// In-place operations that do not look at what was there.
+bool overwrites(std::string_view name) {
+  static constexpr std::array kNames = {"aten::copy_",        "aten::fill_",     "aten::zero_",
+                                        "aten::normal_",      "aten::uniform_",  "aten::random_",
+                                        "aten::exponential_", "aten::bernoulli_"};
+  return std::ranges::find(kNames, name) != kNames.end();
+}
+
+/// True for arguments that are written although the schema calls them read.
+bool is_written_in_secret(const c10::FunctionSchema& schema,
+                          const std::vector<c10::IValue>& arguments, std::string_view argument) {
+  if (argument != "running_mean" && argument != "running_var") return false;
+  const std::string_view name = schema.name();
+  if (name.find("batch_norm") == std::string_view::npos &&
+      name.find("instance_norm") == std::string_view::npos) {
+    return false;
+  }
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string_view other = schema.arguments()[i].name();
+    if ((other == "training" || other == "train" || other == "use_input_stats") &&
+        arguments[i].isBool()) {
+      return arguments[i].toBool();
+    }
+  }
+  return false;
+}
+
+const at::Tensor* tensor_at(const std::vector<c10::IValue>& arguments, std::size_t index) {
+  return index < arguments.size() && arguments[index].isTensor() &&
+                 arguments[index].toTensor().defined()
+             ? &arguments[index].toTensor()
+             : nullptr;
+}
+
+/// 2 m n k of a product of (…, m, k) and (…, k, n), given the two arguments' places.
+std::int64_t flops_of_product(const std::vector<c10::IValue>& arguments, std::size_t first) {
+  const at::Tensor* left = tensor_at(arguments, first);
+  const at::Tensor* right = tensor_at(arguments, first + 1);
+  if (left == nullptr || right == nullptr || right->dim() < 1) return 0;
+  const std::int64_t columns = right->dim() < 2 ? 1 : right->size(-1);
+  return 2 * left->numel() * columns;
+}
+
+/// Each element of the result is a sum over one filter.
+std::int64_t flops_of_convolution(const std::vector<c10::IValue>& arguments) {
+  const at::Tensor* input = tensor_at(arguments, 0);
+  const at::Tensor* weight = tensor_at(arguments, 1);
+  if (input == nullptr || weight == nullptr || weight->size(0) == 0 || input->dim() < 2) return 0;
+  // Without strides as many places as the input has: an upper bound that needs no shape function.
+  const std::int64_t places = input->numel() / std::max<std::int64_t>(1, input->size(1));
+  return 2 * places * weight->numel();
+}
+
+/// Two products: queries with keys, and their weights with values.
+std::int64_t flops_of_attention(const std::vector<c10::IValue>& arguments) {
+  const at::Tensor* query = tensor_at(arguments, 0);
+  const at::Tensor* key = tensor_at(arguments, 1);
+  if (query == nullptr || key == nullptr || query->dim() < 2 || key->dim() < 2) return 0;
+  return 4 * query->numel() * key->size(-2);
+}
+
+}  // namespace
+
+Accesses accesses_of(const c10::FunctionSchema& schema, const std::vector<c10::IValue>& arguments) {
+  Accesses accesses;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const c10::Argument& argument = schema.arguments()[i];
+    Use use = Use::kRead;
+    if (is_written(argument)) {
+      use = argument.is_out() || overwrites(schema.name()) ? Use::kWrite : Use::kReadAndWrite;
+    } else if (is_written_in_secret(schema, arguments, argument.name())) {
+      use = Use::kReadAndWrite;
+    }
+    for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
+      if (tensor.defined() && !tensor.is_cpu()) add_access(accesses, tensor, use);
+    });
+  }
+  return accesses;
+}
+
+KernelWork work_of(const c10::FunctionSchema& schema, const std::vector<c10::IValue>& arguments) {
+  KernelWork work;
+  work.name = schema.name();
+  for (const c10::IValue& value : arguments) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      if (tensor.defined()) work.bytes += static_cast<std::int64_t>(tensor.nbytes());
+    });
+  }
+  const std::string_view name = schema.name();
+  if (name == "aten::mm" || name == "aten::bmm" || name == "aten::mv" || name == "aten::dot") {
+    work.flops = flops_of_product(arguments, 0);
+  } else if (name == "aten::addmm" || name == "aten::baddbmm" || name == "aten::addmv" ||
+             name == "aten::addbmm" || name == "aten::_addmm_activation") {
+    work.flops = flops_of_product(arguments, 1);
+  } else if (name.find("convolution") != std::string_view::npos) {
+    work.flops = flops_of_convolution(arguments);
+  } else if (name.find("attention") != std::string_view::npos) {
+    work.flops = flops_of_attention(arguments);
+  }
+  return work;
+}
+
+}  // namespace testing::detail
+OFFSTAGE_NAMESPACE_END

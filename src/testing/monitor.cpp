@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "monitor.hpp"
+
+#include <offstage/testing/fault_script.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <utility>
+
+OFFSTAGE_NAMESPACE_BEGIN
+namespace testing::detail {
+namespace {
+
+Address to_address(const void* data) {
+  return reinterpret_cast<Address>(data);
+}
+
+Address behind(const void* data, std::int64_t bytes) {
+  return to_address(data) + static_cast<Address>(bytes);
+}
+
+}  // namespace
+
+ActorId Monitor::add_stream(std::size_t device, const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  time_.add_stream(device, name);
+  return checker_.add_actor(name);
+}
+
+void Monitor::set_race_action(RaceAction action) {
+  const std::lock_guard lock(mutex_);
+  if (action_ == RaceAction::kIgnore) checker_.assume_written();  // Nobody has watched.
+  action_ = action;
+}
+
+RaceAction Monitor::race_action() const {
+  const std::lock_guard lock(mutex_);
+  return action_;
+}
+
+void Monitor::set_costs(CostModel costs) {
+  const std::lock_guard lock(mutex_);
+  time_.costs = std::move(costs);
+}
+
+CostModel Monitor::costs() const {
+  const std::lock_guard lock(mutex_);
+  return time_.costs;
+}
+
+void Monitor::set_recording(bool on) {
+  const std::lock_guard lock(mutex_);
+  time_.recording = on;
+}
+
+Timeline Monitor::timeline() const {
+  const std::lock_guard lock(mutex_);
+  return time_.timeline();
+}
+
+std::vector<RaceReport> Monitor::races() const {
+  const std::lock_guard lock(mutex_);
+  return races_;
+}
+
+void Monitor::host_work(Nanoseconds duration) {
+  const std::lock_guard lock(mutex_);
+  time_.host_work(duration);
+}
+
+void Monitor::handle(const RaceReport& report) {
+  races_.push_back(report);
+  if (action_ == RaceAction::kThrow) throw RaceError(report);
+  if (action_ == RaceAction::kAbort) {
+    std::fprintf(stderr, "%s\n", report.text.c_str());
+    std::abort();
+  }
+}
+
+void Monitor::submit(StreamQueue& stream, Work work) {
+  const std::lock_guard lock(mutex_);
+  const Nanoseconds delay = FaultScript::take_delay();
+  if (action_ != RaceAction::kIgnore) {
+    if (const auto found = checker_.check(stream.actor(), work.name, work.accesses)) handle(*found);
+  } else {
+    work.accesses.clear();
+  }
+  time_.run(stream.actor(), work.name, work.engine, work.cost + delay);
+  stream.enqueue(std::move(work.run));
+  checker_.add(stream.actor(), std::move(work.name), std::move(work.accesses));
+}
+
+void Monitor::submit_and_wait(StreamQueue& stream, Work work, bool program_waits) {
+  std::exception_ptr error;
+  work.run = [task = std::move(work.run), &error] {
+    try {
+      task();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  };
+  submit(stream, std::move(work));
+  const Mark done = mark(stream);
+  if (program_waits) {
+    host_wait(done);
+  } else {
+    done.marker.wait();
+  }
+  if (error) std::rethrow_exception(std::move(error));
+}
+
+Mark Monitor::mark(StreamQueue& stream) {
+  const std::lock_guard lock(mutex_);
+  return {stream.record(), checker_.snapshot(stream.actor()), time_.tail(stream.actor())};
+}
+
+Mark Monitor::record(StreamQueue& stream) {
+  {
+    const std::lock_guard lock(mutex_);
+    time_.host_work(time_.costs.enqueue + FaultScript::take_delay());
+  }
+  return mark(stream);
+}
+
+void Monitor::wait(StreamQueue& stream, const Mark& mark) {
+  const std::lock_guard lock(mutex_);
+  stream.wait_for(mark.marker);
+  checker_.wait(stream.actor(), mark.seen);
+  time_.wait(stream.actor(), mark.time + FaultScript::take_delay());
+}
+
+void Monitor::host_wait(const Mark& mark, bool orders) {
+  mark.marker.wait();
+  const std::lock_guard lock(mutex_);
+  if (orders) checker_.host_wait(mark.seen);
+  time_.host_wait(mark.time);
+  time_.host_work(FaultScript::take_delay());
+}
+
+bool Monitor::reached(const Mark& mark, bool program_asks) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (program_asks) time_.host_work(time_.costs.query + FaultScript::take_delay());
+    if (mark.time > time_.now()) return false;
+    if (is_held() && !mark.marker.reached()) return false;
+  }
+  mark.marker.wait();
+  if (program_asks) {
+    const std::lock_guard lock(mutex_);
+    checker_.host_wait(mark.seen);
+  }
+  return true;
+}
+
+void Monitor::add_hold(const std::shared_ptr<Latch>& hold) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(holds_, [](const auto& weak) { return weak.expired(); });
+  holds_.push_back(hold);
+}
+
+void Monitor::open_holds() noexcept {
+  const std::lock_guard lock(mutex_);
+  for (const auto& weak : holds_) {
+    if (const auto hold = weak.lock()) hold->open();
+  }
+}
+
+bool Monitor::is_held() {
+  return std::ranges::any_of(holds_, [](const auto& weak) {
+    const auto hold = weak.lock();
+    return hold && !hold->is_open();
+  });
+}
+
+void Monitor::allocate(StreamQueue& stream, const void* data, std::int64_t bytes,
+                       bool new_segment) {
+  const std::lock_guard lock(mutex_);
+  checker_.allocate(stream.actor(), to_address(data), behind(data, bytes));
+  time_.host_work(time_.costs.allocate_cached + FaultScript::take_delay());
+  if (new_segment) time_.host_work(time_.costs.allocate_segment);
+}
+
+void Monitor::free(StreamQueue& stream, const void* data, std::int64_t bytes,
+                   std::span<const Mark> users) noexcept {
+  const std::lock_guard lock(mutex_);
+  VectorClock seen;
+  for (const Mark& user : users) seen.join(user.seen);
+  const auto found = checker_.free(stream.actor(), to_address(data), behind(data, bytes), seen);
+  if (!found || action_ == RaceAction::kIgnore) return;
+  try {
+    handle(*found);
+  } catch (...) {
+    stream.errors().store(std::current_exception());
+  }
+}
+
+void Monitor::release(const void* data, std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  checker_.forget(to_address(data), behind(data, bytes));
+  time_.host_work(time_.costs.release_segment);
+}
+
+void Monitor::watch_host(const void* data, std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  checker_.watch_host(to_address(data), behind(data, bytes));
+}
+
+void Monitor::forget_host(const void* data, std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  checker_.forget(to_address(data), behind(data, bytes));
+}
+
+void Monitor::host_access(std::string name, const void* data, std::int64_t bytes, bool writes) {
+  const std::lock_guard lock(mutex_);
+  if (action_ == RaceAction::kIgnore) return;
+  Accesses accesses = {{.layout = ByteLayout(to_address(data), {bytes}, {1}, 1),
+                        .reads = !writes,
+                        .writes = writes,
+                        .device = false}};
+  if (const auto found = checker_.check(kHost, name, accesses)) handle(*found);
+  checker_.add(kHost, std::move(name), std::move(accesses));
+}
+
+void Monitor::reset() {
+  const std::lock_guard lock(mutex_);
+  checker_.reset();
+  time_.reset();
+  races_.clear();
+}
+
+}  // namespace testing::detail
+OFFSTAGE_NAMESPACE_END

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// Through here goes everything that is queued: it is checked, timed, and handed to its stream.
+
+#include "access.hpp"
+#include "latch.hpp"
+#include "race_checker.hpp"
+#include "stream_queue.hpp"
+#include "vector_clock.hpp"
+#include "virtual_time.hpp"
+
+#include <offstage/base/config.hpp>
+#include <offstage/testing/cost_model.hpp>
+#include <offstage/testing/race_report.hpp>
+#include <offstage/testing/timeline.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+OFFSTAGE_NAMESPACE_BEGIN
+namespace testing::detail {
+
+/// A task on its way to a stream.
+struct Work {
+  std::string name;
+  Engine engine = Engine::kNone;
+  Nanoseconds cost{0};
+  Accesses accesses;
+  StreamQueue::Task run;
+};
+
+/// A point in the work of a stream, in the three senses of it: what has run, what happened before,
+/// and when. One recording of an event. Made by default: reached at the start.
+struct Mark {
+  StreamMarker marker;
+  VectorClock seen;
+  Nanoseconds time{0};
+};
+
+/// The race checker and the virtual time, and one lock over both: tasks are checked in the order in
+/// which they are queued.
+///
+/// Thread-safe. Its lock may be taken while another of the simulator's is held, never the other way
+/// round; workers do not take it.
+class Monitor {
+ public:
+  explicit Monitor(std::size_t devices) : time_(devices) {}
+
+  [[nodiscard]] ActorId add_stream(std::size_t device, const std::string& name);
+
+  // --- settings ---
+  void set_race_action(RaceAction action);
+  [[nodiscard]] RaceAction race_action() const;
+  void set_costs(CostModel costs);
+  [[nodiscard]] CostModel costs() const;
+  void set_recording(bool on);
+  [[nodiscard]] Timeline timeline() const;
+  [[nodiscard]] std::vector<RaceReport> races() const;
+  void host_work(Nanoseconds duration);
+
+  // --- tasks ---
+
+  /// @throws RaceError if the action is kThrow; the task is not queued then.
+  void submit(StreamQueue& stream, Work work);
+  /// The same, and waits until it has run: because the program waits (it is then ordered and timed
+  /// as such), or only because the simulator must. What the task throws is thrown here.
+  void submit_and_wait(StreamQueue& stream, Work work, bool program_waits);
+
+  // --- order ---
+  [[nodiscard]] Mark mark(StreamQueue& stream);
+  /// The same for the program: it costs the host time.
+  [[nodiscard]] Mark record(StreamQueue& stream);
+  void wait(StreamQueue& stream, const Mark& mark);
+  /// Blocks the calling thread.
+  /// @param orders  False: takes the host's time, but the program may not rely on it.
+  void host_wait(const Mark& mark, bool orders = true);
+  /// Whether it is reached in virtual time; then waits until it is in fact. False while a hold
+  /// keeps it from being so.
+  /// @param program_asks  True: costs the host time, and a yes orders what comes after.
+  [[nodiscard]] bool reached(const Mark& mark, bool program_asks);
+  /// Notes a hold, until it is opened.
+  void add_hold(const std::shared_ptr<Latch>& hold);
+  void open_holds() noexcept;
+
+  // --- memory ---
+  void allocate(StreamQueue& stream, const void* data, std::int64_t bytes, bool new_segment);
+  /// A finding that is to be thrown waits in the stream's error slot.
+  void free(StreamQueue& stream, const void* data, std::int64_t bytes,
+            std::span<const Mark> users) noexcept;
+  void release(const void* data, std::int64_t bytes);
+
+  void watch_host(const void* data, std::int64_t bytes);
+  void forget_host(const void* data, std::int64_t bytes);
+  /// @throws RaceError if the action is kThrow.
+  void host_access(std::string name, const void* data, std::int64_t bytes, bool writes);
+
+  /// Between tests, when nothing is queued: time starts anew, and no use or order is remembered.
+  void reset();
+
+ private:
+  void handle(const RaceReport& report);
+  [[nodiscard]] bool is_held();
+
+  mutable std::mutex mutex_;
+  RaceAction action_ = RaceAction::kThrow;
+  RaceChecker checker_;
+  VirtualTime time_;
+  std::vector<RaceReport> races_;
+  std::vector<std::weak_ptr<Latch>> holds_;
+};
+
+}  // namespace testing::detail
+OFFSTAGE_NAMESPACE_END

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "race_checker.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+OFFSTAGE_NAMESPACE_BEGIN
+namespace testing::detail {
+namespace {
+
+std::string hexadecimal(Address address) {
+  char text[2 + 2 * sizeof(Address) + 1];
+  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(address));
+  return text;
+}
+
+Accesses whole_block(Address begin, Address end) {
+  const auto bytes = static_cast<std::int64_t>(end - begin);
+  return {{.layout = ByteLayout(begin, {bytes}, {1}, 1), .reads = false, .writes = true}};
+}
+
+}  // namespace
+
+/// A task that is looked at, and what has happened before it.
+struct RaceChecker::Suspect {
+  ActorId actor;
+  const std::string& name;
+  const Accesses& accesses;
+  VectorClock seen;
+  bool frees = false;
+};
+
+RaceChecker::RaceChecker() : names_{"host"}, clocks_(1) {}
+
+ActorId RaceChecker::add_actor(std::string name) {
+  names_.push_back(std::move(name));
+  clocks_.emplace_back();
+  return names_.size() - 1;
+}
+
+VectorClock RaceChecker::clock_of(ActorId actor) const {
+  VectorClock seen = clocks_[actor];
+  seen.join(clocks_[kHost]);  // Whatever the host has waited for happened before it queues more.
+  return seen;
+}
+
+VectorClock RaceChecker::snapshot(ActorId actor) const {
+  return clock_of(actor);
+}
+
+void RaceChecker::wait(ActorId actor, const VectorClock& seen) {
+  clocks_[actor].join(seen);
+}
+
+void RaceChecker::host_wait(const VectorClock& seen) {
+  clocks_[kHost].join(seen);
+}
+
+void RaceChecker::allocate(ActorId actor, Address begin, Address end) {
+  note(actor, "allocation", whole_block(begin, end));
+  memory_.set_state(begin, MemoryState::kAllocated);
+  name_block(begin, end);
+}
+
+std::optional<RaceReport> RaceChecker::free(ActorId actor, Address begin, Address end,
+                                            const VectorClock& seen) {
+  static const std::string kName = "free";
+  const Accesses accesses = whole_block(begin, end);
+  Suspect suspect{actor, kName, accesses, clock_of(actor), /*frees=*/true};
+  suspect.seen.join(seen);
+  auto found = check(suspect);
+  note(actor, kName, accesses);
+  memory_.set_state(begin, MemoryState::kFreed);  // Its name stays, for uses after the free.
+  return found;
+}
+
+void RaceChecker::forget(Address begin, Address end) {
+  memory_.remove(begin, end);
+  blocks_.erase(blocks_.lower_bound(begin), blocks_.lower_bound(end));
+}
+
+void RaceChecker::watch_host(Address begin, Address end) {
+  memory_.reset(begin, end, MemoryState::kWritten);
+  name_block(begin, end);
+}
+
+void RaceChecker::name_block(Address begin, Address end) {
+  auto first = blocks_.lower_bound(begin);
+  if (first != blocks_.begin() && std::prev(first)->second > begin) --first;
+  blocks_.erase(first, blocks_.lower_bound(end));
+  blocks_.emplace(begin, end);
+}
+
+std::optional<RaceReport> RaceChecker::check(ActorId actor, const std::string& name,
+                                             const Accesses& accesses) const {
+  return check(Suspect{actor, name, accesses, clock_of(actor)});
+}
+
+void RaceChecker::add(ActorId actor, std::string name, Accesses accesses) {
+  note(actor, std::move(name), std::move(accesses));
+}
+
+void RaceChecker::note(ActorId actor, std::string name, Accesses accesses) {
+  VectorClock& clock = clocks_[actor];
+  clock.join(clocks_[kHost]);
+  clock.set(actor, clock[actor] + 1);
+  const auto task = std::make_shared<const TaskRecord>(
+      TaskRecord{actor, clock[actor], std::move(name), std::move(accesses)});
+  for (const Access& access : task->accesses) {
+    if (access.layout.empty()) continue;
+    if (access.writes) {
+      memory_.add_write({task, &access});
+    } else if (access.reads) {
+      memory_.add_read({task, &access});
+    }
+  }
+}
+
+std::optional<RaceReport> RaceChecker::check(const Suspect& suspect) const {
+  for (const Access& access : suspect.accesses) {
+    if (access.layout.empty()) continue;
+    if (auto found = check(suspect, access)) return found;
+  }
+  return std::nullopt;
+}
+
+std::optional<RaceReport> RaceChecker::check(const Suspect& suspect, const Access& access) const {
+  const ByteLayout& layout = access.layout;
+  std::optional<RaceReport> found;
+  const auto unordered = [&](const Touch& touch, Address begin, Address end) {
+    if (suspect.seen[touch.actor()] >= touch.number()) return false;
+    if (layout.dense() && touch.whole()) return true;
+    // Gaps: only bytes that both use count.
+    return touch.access->layout.overlaps(layout) && touch.access->layout.touches(begin, end) &&
+           layout.touches(begin, end);
+  };
+  Address reached = layout.begin();
+  memory_.any_cell(layout.begin(), layout.end(), [&](Address cell_begin, const Cell& cell) {
+    const Address begin = std::max(cell_begin, layout.begin());
+    const Address end = std::min(cell.end, layout.end());
+    if (cell_begin > reached && layout.touches(reached, cell_begin)) return true;
+    reached = cell.end;
+    const auto is = [&](RaceKind kind) {
+      found = report(kind, suspect, access, cell.writes.empty() ? nullptr : &cell.writes.front(),
+                     /*first_writes=*/true, begin, end);
+      return true;
+    };
+    if (cell.state == MemoryState::kFreed && layout.touches(begin, end)) {
+      return is(RaceKind::kUseAfterFree);
+    }
+    for (const Touch& write : cell.writes) {
+      if (!unordered(write, begin, end)) continue;
+      found = report(RaceKind::kUnordered, suspect, access, &write, true, begin, end);
+      return true;
+    }
+    if (access.writes) {
+      for (const Touch& read : cell.reads) {
+        if (!unordered(read, begin, end)) continue;
+        found = report(RaceKind::kUnordered, suspect, access, &read, false, begin, end);
+        return true;
+      }
+    }
+    if (cell.state == MemoryState::kAllocated && access.reads && !access.may_be_unwritten &&
+        layout.touches(begin, end)) {
+      return is(RaceKind::kNeverWritten);
+    }
+    return false;
+  });
+  if (!found && access.device && reached < layout.end() && layout.touches(reached, layout.end())) {
+    found = report(RaceKind::kNotAllocated, suspect, access, nullptr, false, reached, layout.end());
+  }
+  return found;
+}
+
+void RaceChecker::assume_written() {
+  memory_.forget_uses(/*assume_written=*/true);
+}
+
+void RaceChecker::reset() {
+  for (VectorClock& clock : clocks_) clock = {};
+  memory_.forget_uses(/*assume_written=*/false);
+}
+
+RaceTask RaceChecker::describe(const TaskRecord& task, bool writes) const {
+  return {task.name, names_[task.actor], task.number, writes};
+}
+
+std::string RaceChecker::describe_range(Address begin, Address end) const {
+  const std::string bytes = std::to_string(end - begin) + " bytes";
+  const auto after = blocks_.upper_bound(begin);
+  if (after == blocks_.begin() || std::prev(after)->second < end) {
+    return bytes + " at " + hexadecimal(begin);
+  }
+  const auto [first, last] = *std::prev(after);
+  return "bytes [" + std::to_string(begin - first) + ", " + std::to_string(end - first) +
+         ") of the " + std::to_string(last - first) + " bytes at " + hexadecimal(first);
+}
+
+RaceReport RaceChecker::report(RaceKind kind, const Suspect& suspect, const Access& access,
+                               const Touch* first, bool first_writes, Address begin,
+                               Address end) const {
+  RaceReport report{
+      .kind = kind, .first = {}, .second = {}, .begin = begin, .end = end, .text = {}};
+  if (first != nullptr) report.first = describe(*first->task, first_writes);
+  report.second = {suspect.name, names_[suspect.actor], clocks_[suspect.actor][suspect.actor] + 1,
+                   access.writes};
+  const auto name = [](const RaceTask& task) {
+    return "'" + task.name + "' (" + task.stream + ", task " + std::to_string(task.number) + ")";
+  };
+  const std::string use = name(report.second) +
+                          (suspect.frees   ? " gives back "
+                           : access.writes ? " writes "
+                                           : " reads ") +
+                          describe_range(begin, end);
+  switch (kind) {
+    case RaceKind::kUnordered: {
+      const bool host = suspect.actor == kHost;
+      report.text = "race: " + use + ", which " + name(report.first) +
+                    (first_writes ? " writes" : " reads") + ", and nothing orders the two: " +
+                    (host ? "the host must first wait for " + report.first.stream +
+                                ", or for an event recorded on it after '" + report.first.name + "'"
+                          : "before '" + report.second.name + "', " + report.second.stream +
+                                " must wait for an event recorded on " + report.first.stream +
+                                " after '" + report.first.name + "'");
+      if (suspect.frees) {
+        report.text += ", or the tensor must be recorded there (Tensor::record_stream)";
+      }
+      break;
+    }
+    case RaceKind::kUseAfterFree:
+      report.text = "use after free: " + use + ", which was given back by " + name(report.first);
+      break;
+    case RaceKind::kNeverWritten:
+      report.text = "read of memory that was never written: " + use +
+                    ", which nothing has written since it was allocated";
+      break;
+    case RaceKind::kNotAllocated:
+      report.text = "use of memory that is not allocated: " + use;
+      break;
+  }
+  return report;
+}
+
+}  // namespace testing::detail
+
+namespace testing {
+
+RaceError::~RaceError() = default;
+
+std::string_view to_string(RaceKind kind) noexcept {
+  switch (kind) {
+    case RaceKind::kUnordered:
+      return "unordered";
+    case RaceKind::kUseAfterFree:
+      return "use_after_free";
+    case RaceKind::kNeverWritten:
+      return "never_written";
+    case RaceKind::kNotAllocated:
+      return "not_allocated";
+  }
+  return "unknown";
+}
+
+}  // namespace testing
+OFFSTAGE_NAMESPACE_END

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "virtual_time.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+OFFSTAGE_NAMESPACE_BEGIN
+namespace testing::detail {
+
+Nanoseconds EngineSchedule::take(Nanoseconds ready, Nanoseconds cost) {
+  Nanoseconds start = ready;
+  auto next = busy_.upper_bound(start);
+  if (next != busy_.begin()) start = std::max(start, std::prev(next)->second);
+  while (next != busy_.end() && next->first < start + cost) {
+    start = std::max(start, next->second);
+    ++next;
+  }
+  if (cost > Nanoseconds::zero()) busy_.emplace(start, start + cost);
+  return start;
+}
+
+void EngineSchedule::forget_before(Nanoseconds now) {
+  while (!busy_.empty() && busy_.begin()->second <= now) busy_.erase(busy_.begin());
+}
+
+VirtualTime::VirtualTime(std::size_t devices) : streams_(1), engines_(devices) {}
+
+void VirtualTime::add_stream(std::size_t device, std::string name) {
+  Stream stream;
+  stream.device = device;
+  stream.name = std::move(name);
+  streams_.push_back(std::move(stream));
+}
+
+void VirtualTime::run(ActorId id, const std::string& name, Engine engine, Nanoseconds cost) {
+  Stream& stream = streams_[id];
+  if (!stream.used) order_.push_back(id);
+  stream.used = true;
+  host_ += costs.enqueue;
+  const Nanoseconds ready = std::max(stream.ready, host_);
+  Nanoseconds start = ready;
+  if (engine != Engine::kNone) {
+    EngineSchedule& schedule = engines_[stream.device][static_cast<std::size_t>(engine)];
+    schedule.forget_before(host_);
+    start = schedule.take(ready, cost);
+  }
+  stream.stalled += start - std::max(stream.own_end, host_);
+  stream.busy += cost;
+  stream.own_end = stream.ready = start + cost;
+  if (recording) spans_.push_back({name, stream.name, engine, host_, start, start + cost});
+}
+
+Nanoseconds VirtualTime::tail(ActorId stream) const {
+  return std::max(streams_[stream].ready, host_);
+}
+
+void VirtualTime::wait(ActorId stream, Nanoseconds until) {
+  host_ += costs.enqueue;
+  streams_[stream].ready = std::max(streams_[stream].ready, until);
+}
+
+void VirtualTime::host_wait(Nanoseconds until) {
+  if (until <= host_) return;
+  host_waited_ += until - host_;
+  host_ = until;
+}
+
+Timeline VirtualTime::timeline() const {
+  Timeline timeline;
+  timeline.spans = spans_;
+  timeline.host = host_;
+  timeline.host_waited = host_waited_;
+  timeline.makespan = host_;
+  for (const ActorId id : order_) {
+    const Stream& stream = streams_[id];
+    timeline.streams.push_back({stream.name, stream.busy, stream.stalled, stream.own_end});
+    timeline.makespan = std::max(timeline.makespan, stream.own_end);
+  }
+  return timeline;
+}
+
+void VirtualTime::reset() {
+  for (Stream& stream : streams_) {
+    stream = Stream{.device = stream.device, .name = std::move(stream.name)};
+  }
+  order_.clear();
+  std::fill(engines_.begin(), engines_.end(), Engines{});
+  spans_.clear();
+  host_ = host_waited_ = Nanoseconds::zero();
+}
+
+}  // namespace testing::detail
+
+namespace testing {
+namespace {
+
+std::chrono::nanoseconds time_for(std::int64_t amount, std::int64_t per_microsecond) {
+  // In two steps: amount * 1000 must not overflow.
+  const std::int64_t whole = amount / per_microsecond;
+  const std::int64_t rest = amount % per_microsecond;
+  return std::chrono::nanoseconds(whole * 1000 + rest * 1000 / per_microsecond);
+}
+
+}  // namespace
+
+std::chrono::nanoseconds CostModel::cost_of(const KernelWork& work) const {
+  if (const auto own = kernels.find(work.name); own != kernels.end()) return own->second(work);
+  return kernel_latency + std::max(time_for(work.bytes, memory_bandwidth),
+                                   time_for(work.flops, flops_per_microsecond));
+}
+
+std::chrono::nanoseconds CostModel::copy_cost(std::int64_t bytes, std::int64_t bandwidth) const {
+  return copy_latency + time_for(bytes, bandwidth);
+}
+
+std::string_view to_string(Engine engine) noexcept {
+  switch (engine) {
+    case Engine::kNone:
+      return "none";
+    case Engine::kCompute:
+      return "compute";
+    case Engine::kH2d:
+      return "h2d";
+    case Engine::kD2h:
+      return "d2h";
+    case Engine::kPeer:
+      return "peer";
+  }
+  return "unknown";
+}
+
+}  // namespace testing
+OFFSTAGE_NAMESPACE_END

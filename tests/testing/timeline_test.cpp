@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// Virtual time of programs that use the simulated accelerator through LibTorch.
+#include "simulator_fixture.hpp"
+
+#include <offstage/base/error.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/Event.h>
+
+#include <chrono>
+#include <functional>
+#include <vector>
+
+namespace offstage::testing {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::nanoseconds;
+
+/// Round costs: a byte a nanosecond over the bus, a kernel takes 100 us, all else is free.
+CostModel round_costs() {
+  CostModel costs;
+  costs.h2d_bandwidth = costs.d2h_bandwidth = 1000;
+  costs.pageable_bandwidth = 100;
+  costs.copy_latency = nanoseconds(0);
+  costs.kernel_latency = microseconds(100);
+  costs.memory_bandwidth = costs.flops_per_microsecond = std::int64_t{1} << 50;
+  costs.enqueue = costs.query = nanoseconds(0);
+  costs.allocate_cached = costs.allocate_segment = costs.release_segment = nanoseconds(0);
+  return costs;
+}
+
+class TimelineTest : public SimulatorTest {
+ protected:
+  void SetUp() override {
+    SimulatorTest::SetUp();
+    simulator_.set_costs(round_costs());
+  }
+
+  at::Tensor device_bytes(std::int64_t count) const {
+    return at::empty({count}, at::TensorOptions().dtype(at::kByte).device(simulator_.device()));
+  }
+  static at::Tensor pinned_bytes(std::int64_t count) {
+    return at::zeros({count}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
+  }
+  static void on(const c10::Stream& stream, const std::function<void()>& body) {
+    const c10::StreamGuard guard(stream);
+    body();
+  }
+
+  const c10::Stream copies_ = new_stream();
+};
+
+TEST_F(TimelineTest, ACopyTakesItsBytesAndAKernelItsLatency) {
+  const at::Tensor host = pinned_bytes(50'000);
+  at::Tensor device = device_bytes(50'000);
+  device.copy_(host, /*non_blocking=*/true);
+  device.add_(1);
+  EXPECT_EQ(simulator_.timeline().host, nanoseconds(0)) << "nothing has waited";
+  default_stream().synchronize();
+  const Timeline timeline = simulator_.timeline();
+  EXPECT_EQ(timeline.host, microseconds(150));
+  EXPECT_EQ(timeline.host_waited, microseconds(150));
+  EXPECT_EQ(timeline.makespan, microseconds(150));
+  ASSERT_EQ(timeline.streams.size(), 1U);
+  EXPECT_EQ(timeline.streams[0].stream, "sim:0 default stream");
+  EXPECT_EQ(timeline.streams[0].busy, microseconds(150));
+  EXPECT_EQ(timeline.streams[0].stalled, nanoseconds(0));
+}
+
+TEST_F(TimelineTest, CopiesOverlapWithKernelsAndAWaitStallsItsStream) {
+  const at::Tensor host = pinned_bytes(150'000);
+  at::Tensor first = device_bytes(64);
+  at::Tensor second = device_bytes(150'000);
+  c10::Event ready(c10::DeviceType::PrivateUse1);
+  ready.record(default_stream());
+  ready.block(copies_);
+  first.fill_(1);                                                   // 0 .. 100
+  on(copies_, [&] { second.copy_(host, /*non_blocking=*/true); });  // 0 .. 150
+  ready.record(copies_);
+  ready.block(default_stream());
+  second.add_(1);  // 150 .. 250
+  default_stream().synchronize();
+  const Timeline timeline = simulator_.timeline();
+  EXPECT_EQ(timeline.makespan, microseconds(250));
+  ASSERT_EQ(timeline.streams.size(), 2U);
+  EXPECT_EQ(timeline.streams[0].busy, microseconds(200));
+  EXPECT_EQ(timeline.streams[0].stalled, microseconds(50));
+  EXPECT_EQ(timeline.streams[1].busy, microseconds(150));
+  EXPECT_EQ(timeline.streams[1].end, microseconds(150));
+}
+
+TEST_F(TimelineTest, ADirectionCarriesOneCopyAtATimeAndTheOtherIsFree) {
+  const at::Tensor host = pinned_bytes(10'000);
+  const at::Tensor other = pinned_bytes(10'000);
+  at::Tensor back = pinned_bytes(10'000);
+  at::Tensor a = device_bytes(10'000);
+  at::Tensor b = device_bytes(10'000);
+  at::Tensor c = device_bytes(10'000);
+  c.zero_();
+  default_stream().synchronize();  // 100 us.
+  const c10::Stream second = new_stream();
+  const c10::Stream third = new_stream();
+  on(copies_, [&] { a.copy_(host, true); });  // 100 .. 110
+  on(second, [&] { b.copy_(other, true); });  // 110 .. 120: the engine is taken.
+  on(third, [&] { back.copy_(c, true); });    // 100 .. 110: the other direction.
+  for (const c10::Stream& stream : {copies_, second, third}) stream.synchronize();
+  const Timeline timeline = simulator_.timeline();
+  ASSERT_EQ(timeline.streams.size(), 4U);
+  EXPECT_EQ(timeline.streams[1].end, microseconds(110));
+  EXPECT_EQ(timeline.streams[2].end, microseconds(120));
+  EXPECT_EQ(timeline.streams[2].stalled, microseconds(10));
+  EXPECT_EQ(timeline.streams[3].end, microseconds(110));
+}
+
+TEST_F(TimelineTest, PageableMemoryIsSlowerAndBlocksTheHost) {
+  at::Tensor device = device_bytes(1'000);
+  device.copy_(at::zeros({1'000}, at::kByte), /*non_blocking=*/true);
+  EXPECT_EQ(simulator_.timeline().host, microseconds(10));
+}
+
+TEST_F(TimelineTest, CallsOfTheHostTakeItsTimeAndDelayWhatTheyQueue) {
+  CostModel costs = round_costs();
+  costs.enqueue = microseconds(5);
+  costs.allocate_cached = microseconds(1);
+  costs.allocate_segment = microseconds(200);
+  costs.release_segment = microseconds(300);
+  simulator_.set_costs(costs);
+  {
+    at::Tensor device = device_bytes(64);  // 201 us.
+    device.fill_(1);                       // Queued at 206, done at 306.
+    default_stream().synchronize();
+    EXPECT_EQ(simulator_.timeline().host, microseconds(306));
+    (void)device_bytes(64);  // From the same segment.
+    EXPECT_EQ(simulator_.timeline().host, microseconds(307));
+  }
+  simulator_.advance_host(microseconds(3));
+  simulator_.empty_cache();
+  EXPECT_EQ(simulator_.timeline().host, microseconds(610));
+}
+
+TEST_F(TimelineTest, AnEventIsReachedWhenItsTimeHasCome) {
+  CostModel costs = round_costs();
+  costs.query = microseconds(30);
+  simulator_.set_costs(costs);
+  at::Tensor device = device_bytes(64);
+  device.fill_(1);
+  c10::Event event(c10::DeviceType::PrivateUse1);
+  event.record(default_stream());
+  int answers = 0;
+  while (!event.query()) ++answers;
+  EXPECT_EQ(answers, 3) << "at 30, 60 and 90 us of 100";
+}
+
+TEST_F(TimelineTest, SpansAreKeptWhileRecordingIsOn) {
+  at::Tensor device = device_bytes(64);
+  device.fill_(1);
+  EXPECT_TRUE(simulator_.timeline().spans.empty());
+  simulator_.record_timeline(true);
+  device.add_(1);
+  const Timeline timeline = simulator_.timeline();
+  ASSERT_EQ(timeline.spans.size(), 1U);
+  EXPECT_EQ(timeline.spans[0].name, "aten::add");
+  EXPECT_EQ(timeline.spans[0].engine, Engine::kCompute);
+  EXPECT_EQ(to_string(timeline.spans[0].engine), "compute");
+  EXPECT_EQ(timeline.spans[0].start, microseconds(100));
+  EXPECT_EQ(timeline.spans[0].end, microseconds(200));
+}
+
+TEST_F(TimelineTest, ADelayOfTheFaultScriptIsAddedToTheTask) {
+  at::Tensor device = device_bytes(64);
+  simulator_.faults().delay(FaultPoint::kKernel, FaultWhen::nth(2), microseconds(7));
+  device.fill_(1);
+  device.fill_(2);
+  default_stream().synchronize();
+  EXPECT_EQ(simulator_.timeline().host, microseconds(207));
+}
+
+// 100 runs of a program with four streams; worker threads run as they like.
+TEST_F(TimelineTest, FiguresAreTheSameInEveryRun) {
+  const std::vector<c10::Stream> streams = {default_stream(), copies_, new_stream(), new_stream()};
+  const auto run = [&] {
+    simulator_.reset();
+    const at::Tensor host = pinned_bytes(4096);
+    at::Tensor weight = device_bytes(4096);
+    at::Tensor result = at::full({32, 32}, 1.0F, at::TensorOptions().device(simulator_.device()));
+    c10::Event event(c10::DeviceType::PrivateUse1);
+    for (int round = 0; round < 12; ++round) {
+      const c10::Stream& stream = streams[static_cast<std::size_t>(round) % 4];
+      const c10::Stream& next = streams[static_cast<std::size_t>(round + 1) % 4];
+      on(stream, [&] {
+        weight.copy_(host, /*non_blocking=*/true);
+        result.copy_(at::mm(result, result));
+        weight.record_stream(stream);
+      });
+      event.record(stream);
+      event.block(next);
+      if (round % 5 == 4) (void)next.query();
+    }
+    event.synchronize();
+    const Timeline timeline = simulator_.timeline();
+    std::vector<nanoseconds> figures = {timeline.host, timeline.host_waited, timeline.makespan};
+    for (const StreamTime& stream : timeline.streams) {
+      figures.insert(figures.end(), {stream.busy, stream.stalled, stream.end});
+    }
+    return figures;
+  };
+  const auto first = run();
+  EXPECT_GT(first[2], nanoseconds(0));
+  for (int i = 1; i < 100; ++i) ASSERT_EQ(run(), first) << "run " << i;
+}
+
+TEST_F(TimelineTest, RatesAndDurationsAreChecked) {
+  CostModel costs;
+  costs.h2d_bandwidth = 0;
+  EXPECT_THROW(simulator_.set_costs(costs), InvalidArgument);
+  EXPECT_THROW(simulator_.advance_host(nanoseconds(-1)), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace offstage::testing
