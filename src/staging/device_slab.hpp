@@ -53,6 +53,9 @@ class DeviceSlab final : public c10::intrusive_ptr_target {
   /// The name of the component that stages the memory behind `pointer`; null if none does.
   [[nodiscard]] static const std::string* staged_owner(const c10::DataPtr& pointer) noexcept;
 
+  /// Gives the memory back with the last reference, although weak references may stay.
+  void release_resources() override { pieces_.clear(); }
+
  private:
   const c10::Device device_;
   const std::string component_;
