@@ -6,6 +6,7 @@
 /// through.
 
 #include <offstage/base/bytes.hpp>
+#include <offstage/base/error.hpp>
 #include <offstage/device/device_context.hpp>
 #include <offstage/device/generic_telemetry.hpp>
 #include <offstage/retention/bounded_allocator_cache.hpp>
@@ -82,7 +83,8 @@ class StagingTest : public ::testing::Test {
       {.host_memory = simulator.host_memory(), .telemetry = telemetry, .sink = sink});
 };
 
-/// Gives its memory back to another provider; refuses to pin from the n-th call on.
+/// Takes its memory from another provider; refuses to pin from the n-th call on, and to unpin on
+/// request.
 class RefusingHostMemory final : public HostMemory {
  public:
   RefusingHostMemory(std::shared_ptr<HostMemory> memory, int pins_allowed)
@@ -101,9 +103,13 @@ class RefusingHostMemory final : public HostMemory {
     if (pins_allowed_-- <= 0) throw HostMemoryError("no more pinned memory");
     memory_->pin(data, bytes);
   }
-  void unpin(void* data, std::int64_t bytes) override { memory_->unpin(data, bytes); }
+  void unpin(void* data, std::int64_t bytes) override {
+    if (unpin_fails) throw HostMemoryError("the device does not answer");
+    memory_->unpin(data, bytes);
+  }
 
   int live = 0;
+  bool unpin_fails = false;
 
  private:
   const std::shared_ptr<HostMemory> memory_;
