@@ -29,11 +29,13 @@ class CountingTelemetry final : public TelemetryBackend {
   }
   void release_cached(c10::Device device) override {
     ++releases;
+    if (std::current_exception() != nullptr) ++releases_in_handlers;
     if (fail_release) TORCH_CHECK(false, "release failed");
     if (cancellable) cancellation_point();
     real_->release_cached(device);
   }
   int releases = 0;
+  int releases_in_handlers = 0;  ///< While an exception, which can hold memory, is alive.
   bool fail_release = false;
   bool cancellable = false;
 
@@ -82,7 +84,8 @@ TEST_F(PinnedModuleStagerFailureTest, ARetryThatFailsIsTheLastOneAndLeavesNothin
   EXPECT_EQ(stager->counters().forced_releases, 2) << "one for each failed attempt";
   EXPECT_EQ(counting->releases, 2);
   EXPECT_EQ((counters() - before).out_of_memory, 2) << "no third attempt";
-  EXPECT_EQ(count_events(EventKind::kOutOfMemoryRetry), 1U);
+  ASSERT_EQ(count_events(EventKind::kOutOfMemoryRetry), 1U);
+  EXPECT_EQ(sink->events(EventKind::kOutOfMemoryRetry)[0].bytes, 110 * kMiB);
   EXPECT_EQ(simulator.memory().allocated, 0);
   EXPECT_TRUE(tensors[0].tensor.device().is_cpu());
   expect_numbered(tensors);
@@ -97,7 +100,8 @@ TEST_F(PinnedModuleStagerFailureTest, ARetryThatFailsIsTheLastOneAndLeavesNothin
 TEST_F(PinnedModuleStagerFailureTest, TheRetryFitsStoragesIntoHolesThatTheirChunkDoesNotFit) {
   context = counted_context();
   simulator.set_capacity(0, 32 * kMiB);
-  const auto tensors = numbered_tensors(2, 3 * kMiB);
+  auto tensors = numbered_tensors(2, 3 * kMiB);
+  tensors.push_back({"empty", at::empty({0, 7})});
   const auto stager = stage(tensors);
   at::Tensor first;
   at::Tensor second;
@@ -123,6 +127,9 @@ TEST_F(PinnedModuleStagerFailureTest, TheRetryFitsStoragesIntoHolesThatTheirChun
   EXPECT_EQ(moved.copies_h2d, 2);
   EXPECT_EQ(stager->counters().out_of_memory_retries, 1);
   EXPECT_EQ(stager->counters().forced_releases, 1);
+  EXPECT_EQ(stager->counters().allocations, 2);
+  EXPECT_EQ(stager->counters().copies, 2);
+  EXPECT_EQ(counting->releases_in_handlers, 0) << "the first attempt is gone, its exception too";
   expect_numbered(tensors);
 }
 
@@ -137,10 +144,13 @@ TEST_F(PinnedModuleStagerFailureTest, ALoadThatFailsAtAnyPieceLeavesEveryTensorO
   for (std::int64_t capacity = 6 * kMiB;; capacity += 12 * kMiB) {
     simulator.reset();
     simulator.set_capacity(0, capacity);
+    const auto before = counters();
     try {
       stager->load();
       break;
     } catch (const c10::OutOfMemoryError&) {
+      // The retry, storage by storage, copies what it gets; the first attempt copies nothing.
+      ASSERT_EQ((counters() - before).copies_h2d, failures);
       ++failures;
     }
     for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -181,6 +191,27 @@ TEST_F(PinnedModuleStagerFailureTest, AFailedReleaseAtAnOffloadIsThrownAndTheCom
   expect_numbered(tensors);
 }
 
+// A cache that keeps everything still gives way to a failure.
+TEST_F(PinnedModuleStagerFailureTest, AForcedReleaseIsADecisionOfTheCache) {
+  context = counted_context();
+  simulator.set_capacity(0, kMiB);
+  const auto stager = stage(numbered_tensors(1, kMiB));
+  const auto cache = std::make_shared<BoundedAllocatorCache>(device(), counting,
+                                                             std::make_shared<AlwaysRetention>());
+  stager->set_cache(cache);
+  EXPECT_THROW(stager->load(), c10::OutOfMemoryError);
+  EXPECT_EQ(cache->counters().decisions(RetentionReason::kForced), 2);
+  EXPECT_EQ(counting->releases, 2);
+}
+
+TEST_F(PinnedModuleStagerFailureTest, AFailedLoadOnTheCpuHasNoCacheToRelease) {
+  const at::Tensor weight = at::rand({4, 2});
+  PinnedModuleStager stager({{"w", weight}}, DeviceContext::create(c10::Device(c10::kCPU)));
+  weight.t_();
+  EXPECT_THROW(stager.load(), StateError);
+  EXPECT_EQ(stager.counters().forced_releases, 1);
+}
+
 TEST_F(PinnedModuleStagerFailureTest, ACancelledThreadFinishesTheMoveThatItIsIn) {
   context = counted_context();
   counting->cancellable = true;
@@ -216,6 +247,26 @@ TEST_F(PinnedModuleStagerFailureTest, ATensorReplacedWhileLoadedIsLeftAloneAndNa
   EXPECT_TRUE(tensors[0].tensor.device().is_cpu());
   EXPECT_TRUE(tensors[2].tensor.device().is_cpu());
   EXPECT_THROW(stager->load(), StateError) << "the tensor is not the one that was staged";
+  EXPECT_EQ(stager->counters().forced_releases, 2);
+}
+
+TEST_F(PinnedModuleStagerFailureTest, EveryReplacedTensorIsNamed) {
+  const auto tensors = numbered_tensors(3, 64);
+  const auto stager = stage(tensors);
+  stager->load();
+  const at::Tensor other = at::zeros({64});
+  for (const std::size_t i : {0U, 2U}) {
+    tensors[i].tensor.unsafeGetTensorImpl()->shallow_copy_from(other.getIntrusivePtr());
+  }
+  try {
+    stager->offload();
+    FAIL() << "expected a StateError";
+  } catch (const StateError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("'t0', 't2'"));
+  }
+  ASSERT_EQ(count_events(EventKind::kTensorReplaced), 2U);
+  EXPECT_EQ(sink->events(EventKind::kTensorReplaced)[0].message, "t0");
+  EXPECT_EQ(sink->events(EventKind::kTensorReplaced)[1].message, "t2");
 }
 
 TEST_F(PinnedModuleStagerFailureTest, ATensorReshapedWhileOffloadedIsNamedByTheNextLoad) {
@@ -266,54 +317,6 @@ TEST_F(PinnedModuleStagerFailureTest, ATensorOfAnotherStagedComponentIsRefusedWi
   EXPECT_THAT(refusal(), HasSubstr("'text_encoder'"));
 }
 
-// case C16: pinning fails; the masters stay pageable, the results equal.
-TEST_F(PinnedModuleStagerFailureTest, PinningThatFailsFallsBackToPageableMemoryWithOneWarning) {
-  const auto memory = std::make_shared<RefusingHostMemory>(simulator.host_memory(), 2);
-  context = DeviceContext::create(device(),
-                                  {.host_memory = memory, .telemetry = telemetry, .sink = sink});
-  const auto tensors = numbered_tensors(4, 128);
-  const auto stager = stage(tensors, {.chunk_bytes_max = 512});
-  EXPECT_EQ(stager->pinned_bytes(), 2 * 512);
-  ASSERT_EQ(count_events(EventKind::kPinningFailed), 1U);
-  EXPECT_EQ(sink->events().front().bytes, 2 * 512);
-  EXPECT_THAT(sink->events().front().message, HasSubstr("no more pinned memory"));
-  stager->load();
-  expect_numbered(tensors);
-}
-
-TEST_F(PinnedModuleStagerFailureTest,
-       StrictPinningThatFailsKeepsValuesAndDevicesAndGivesUpTheMemory) {
-  const auto memory = std::make_shared<RefusingHostMemory>(simulator.host_memory(), 2);
-  context = DeviceContext::create(device(), {.host_memory = memory, .telemetry = telemetry});
-  {
-    const auto on_host = numbered_tensors(4, 128);
-    EXPECT_THROW(stage(on_host, {.strict_pinning = true, .chunk_bytes_max = 512}), HostMemoryError);
-    EXPECT_TRUE(on_host[0].tensor.device().is_cpu());
-    expect_numbered(on_host);
-    EXPECT_NO_THROW(stage(on_host)) << "the tensors belong to nobody";
-  }
-  EXPECT_EQ(memory->live, 0);
-
-  std::vector<NamedTensor> on_device;
-  for (const auto& named : numbered_tensors(4, 128)) {
-    on_device.push_back({named.path, named.tensor.to(device())});
-  }
-  EXPECT_THROW(stage(on_device, {.strict_pinning = true, .chunk_bytes_max = 512}), HostMemoryError);
-  EXPECT_EQ(on_device[3].tensor.device(), device());
-  expect_numbered(on_device);
-}
-
-TEST_F(PinnedModuleStagerFailureTest, WithoutPinningTheMastersArePageableAndLoadsWait) {
-  const auto pinned = simulator.pinned_bytes();
-  const auto tensors = numbered_tensors(2, 64);
-  const auto stager = stage(tensors, {.pin_memory = false});
-  EXPECT_EQ(simulator.pinned_bytes(), pinned);
-  const auto before = counters();
-  stager->load();
-  EXPECT_EQ((counters() - before).host_waits, 1);
-  expect_numbered(tensors);
-}
-
 // case C48: after a fork the device belongs to the parent.
 TEST_F(PinnedModuleStagerFailureTest, AForkedChildIsRefusedAndItsDestructorsTouchNoDevice) {
   auto stager = stage(numbered_tensors(2, 64));
@@ -335,7 +338,10 @@ TEST_F(PinnedModuleStagerFailureTest, AForkedChildIsRefusedAndItsDestructorsTouc
     refused([&] { stager->load(); });
     refused([&] { stager->offload(); });
     refused([&] { stager->wait_copies(); });
+    refused([&] { stager->use_on(context->copy_stream()); });
     stager.reset();
+    if (context->quarantined_bytes() != 1024) ++failures;
+    if (context->abandoned_host_bytes() != 1024) ++failures;
     if (!(counters() == before)) ++failures;
     ::_exit(failures);
   }
