@@ -212,6 +212,31 @@ TEST_F(PinnedModuleStagerLayoutTest, DeviceAddressesAreMultiplesOfTheAlignment) 
   }
 }
 
+// Equal addresses on different devices are different memory; windows on one device may overlap.
+TEST_F(PinnedModuleStagerLayoutTest, OnlyWindowsOfOneDeviceShareMemory) {
+  std::vector<float> mapping(64);
+  for (std::size_t i = 0; i < mapping.size(); ++i) mapping[i] = static_cast<float>(i);
+  const auto window = [&](c10::Device on, int begin) {
+    return at::for_blob(mapping.data() + begin, {32})
+        .options(at::TensorOptions().device(on))
+        .target_device(on)
+        .make_tensor();
+  };
+  const std::vector<NamedTensor> tensors = {{"host", window(c10::kCPU, 0)},
+                                            {"first", window(device(), 4)},
+                                            {"second", window(simulator.device(1), 8)},
+                                            {"more of host", window(c10::kCPU, 12)},
+                                            {"more of first", window(device(), 16)}};
+  const auto stager = stage(tensors);
+  EXPECT_EQ(stager->storage_count(), 3U);
+  EXPECT_TRUE(tensors[0].tensor.is_alias_of(tensors[3].tensor));
+  EXPECT_TRUE(tensors[1].tensor.is_alias_of(tensors[4].tensor));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto begin = static_cast<int>(4 * i);
+    EXPECT_TRUE(at::equal(tensors[i].tensor, at::arange(begin, begin + 32, at::kFloat)));
+  }
+}
+
 // The sources are let go one by one: what user code does not hold is freed.
 TEST_F(PinnedModuleStagerLayoutTest, SourcesAreFreed) {
   at::Tensor weight = at::rand({1000});

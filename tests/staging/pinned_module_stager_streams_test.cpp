@@ -125,6 +125,103 @@ TEST_F(PinnedModuleStagerStreamsTest, AnOffloadWaitsForADeclaredStream) {
   EXPECT_TRUE(at::equal(output.cpu(), expected));
 }
 
+// Nobody declared the stream that the offload happens on, but it may be the one that computes.
+TEST_F(PinnedModuleStagerStreamsTest, AnOffloadWaitsForTheStreamThatIsCurrent) {
+  torch::nn::Linear first(64, 64);
+  torch::nn::Linear second(64, 64);
+  const at::Tensor input = at::rand({4, 64});
+  const at::Tensor expected = first->forward(input);
+  const at::Tensor on_device = input.to(device());
+  const auto first_stager = stage(named_tensors(first));
+  const auto second_stager = stage(named_tensors(second));
+  first_stager->set_cache(retaining_cache());
+  first_stager->load();
+  first_stager->wait_copies();
+  at::Tensor output;
+  {
+    const c10::StreamGuard guard(new_stream());
+    const auto side_held = simulator.hold(context->current_stream());
+    output = first->forward(on_device);
+    first_stager->offload();
+    second_stager->load();
+  }
+  simulator.synchronize(0);
+  EXPECT_TRUE(at::equal(output.cpu(), expected));
+}
+
+TEST_F(PinnedModuleStagerStreamsTest, DestructionUnderQueuedComputeDoesNotDisturbIt) {
+  torch::nn::Linear first(64, 64);
+  torch::nn::Linear second(64, 64);
+  const at::Tensor input = at::rand({4, 64});
+  const at::Tensor expected = first->forward(input);
+  const at::Tensor on_device = input.to(device());
+  auto first_stager = stage(named_tensors(first));
+  const auto second_stager = stage(named_tensors(second));
+  at::Tensor output;
+  {
+    first_stager->load();
+    const auto compute_held = simulator.hold(context->current_stream());
+    output = first->forward(on_device);
+    first_stager.reset();
+    second_stager->load();
+  }
+  EXPECT_TRUE(at::equal(output.cpu(), expected));
+}
+
+TEST_F(PinnedModuleStagerStreamsTest, TheCopyStreamWaitsForNothingIfItIsTheUser) {
+  const auto tensors = numbered_tensors(2, 64);
+  const auto stager = stage(tensors);
+  stager->set_cache(retaining_cache());
+  const c10::StreamGuard guard(context->copy_stream());
+  const auto before = counters();
+  stager->load();
+  expect_numbered(tensors);
+  stager->offload();
+  EXPECT_EQ((counters() - before).events_recorded, 1) << "the one that other streams may wait for";
+  EXPECT_EQ((counters() - before).stream_waits, 0);
+  EXPECT_EQ(stager->counters().stream_waits, 0);
+}
+
+TEST_F(PinnedModuleStagerStreamsTest, AStreamThatLoadsTwiceIsWaitedForOnce) {
+  const auto stager = stage(numbered_tensors(2, 64));
+  stager->set_cache(retaining_cache());
+  stager->load();
+  stager->load();
+  const auto before = counters();
+  stager->offload();
+  EXPECT_EQ((counters() - before).events_recorded, 1);
+}
+
+TEST_F(PinnedModuleStagerStreamsTest, AnOffloadWaitsForNoUserOfAnEarlierLoad) {
+  const auto stager = stage(numbered_tensors(2, 64));
+  stager->set_cache(retaining_cache());
+  {
+    const c10::StreamGuard guard(new_stream());
+    stager->load();
+    stager->offload();
+  }
+  stager->load();
+  const auto before = counters();
+  stager->offload();
+  EXPECT_EQ((counters() - before).events_recorded, 1);
+}
+
+TEST_F(PinnedModuleStagerStreamsTest, WaitCopiesMakesTheHostWaitForTheCopies) {
+  const auto stager = stage(numbered_tensors(2, 64));
+  const auto before = counters();
+  stager->wait_copies();
+  EXPECT_EQ((counters() - before).host_waits, 0) << "there are none yet";
+  stager->load();
+  stager->wait_copies();
+  EXPECT_EQ((counters() - before).host_waits, 1);
+}
+
+TEST_F(PinnedModuleStagerStreamsTest, OnTheCpuEveryStreamIsOfTheComponentsDevice) {
+  PinnedModuleStager stager(numbered_tensors(1, 8), DeviceContext::create(c10::Device(c10::kCPU)));
+  stager.load();
+  EXPECT_NO_THROW(stager.use_on(c10::Stream(c10::Stream::DEFAULT, c10::Device(c10::kCPU, 0))));
+}
+
 TEST_F(PinnedModuleStagerStreamsTest, UseOnNeedsALoadedComponentAndAStreamOfItsDevice) {
   const auto stager = stage(numbered_tensors(1, 8));
   EXPECT_THROW(stager->use_on(new_stream()), StateError);

@@ -8,6 +8,8 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
+
 namespace offstage::detail {
 namespace {
 
@@ -93,6 +95,38 @@ TEST(StorageGroupTest, OverlappingWindowsOfDifferentStoragesAreOneGroup) {
   EXPECT_EQ(layout.tensors[0].group, layout.tensors[1].group);
   EXPECT_EQ(layout.tensors[1].storage_offset - layout.tensors[0].storage_offset, 16);
   EXPECT_EQ(layout.groups[0].sources.size(), 2U);
+}
+
+// The second window ends inside the first; the third overlaps with the first only.
+TEST(StorageGroupTest, AWindowBehindAShorterOneStillBelongsToTheLongOneAroundIt) {
+  std::vector<float> mapping(64);
+  const at::Tensor around = at::from_blob(mapping.data(), {48});
+  const at::Tensor inside = at::from_blob(mapping.data() + 8, {8});
+  const at::Tensor behind = at::from_blob(mapping.data() + 32, {4});
+  const StagingLayout layout =
+      layout_of({{"behind", behind}, {"inside", inside}, {"around", around}});
+  ASSERT_EQ(layout.groups.size(), 1U);
+  EXPECT_EQ(layout.groups[0].bytes - layout.tensors[2].storage_offset * 4, 48 * 4);
+  EXPECT_THAT(layout.groups[0].members, ElementsAre(0, 1, 2)) << "in the order of the list";
+}
+
+TEST(StorageGroupTest, OverlappingWindowsKeepTheRemainderOfTheirAddresses) {
+  alignas(512) std::array<float, 128> mapping{};
+  const at::Tensor low = at::from_blob(mapping.data() + 40, {32});
+  const at::Tensor high = at::from_blob(mapping.data() + 56, {32});
+  const StagingLayout layout = layout_of({{"low", low}, {"high", high}});
+  EXPECT_EQ(layout.tensors[0].storage_offset, 40);
+  EXPECT_EQ(layout.tensors[1].storage_offset, 56);
+  EXPECT_EQ(layout.groups[0].bytes, (40 + 48) * 4);
+}
+
+TEST(StorageGroupTest, GroupsAreInTheOrderOfTheListAndNotOfTheAddresses) {
+  std::vector<float> mapping(64);
+  const StagingLayout layout = layout_of({{"high", at::from_blob(mapping.data() + 32, {8})},
+                                          {"low", at::from_blob(mapping.data(), {8})}});
+  ASSERT_EQ(layout.groups.size(), 2U);
+  EXPECT_EQ(layout.tensors[0].group, 0U);
+  EXPECT_EQ(layout.tensors[1].group, 1U);
 }
 
 // case C09, observation O14: empty tensors look alike, and cost nothing.

@@ -114,6 +114,27 @@ TEST(TensorBindingTest, IsBoundToNoticesEveryChange) {
   EXPECT_FALSE(is_bound_to(record, copies.storages[0]));
 }
 
+/// Each of these differs from the bound tensor in one thing only.
+TEST(TensorBindingTest, IsBoundToNoticesAChangeOfAnyOneThing) {
+  const at::Tensor weight = at::zeros({5}, at::kComplexFloat).narrow(0, 0, 3);
+  const Copies copies({{"w", weight}, {"spare", weight.as_strided({5}, {1}, 0)}});
+  const TensorRecord& record = copies.layout.tensors[0];
+  const auto is_bound_as = [&](const at::Tensor& view) {
+    weight.unsafeGetTensorImpl()->shallow_copy_from(view.getIntrusivePtr());
+    return is_bound_to(record, copies.storages[0]);
+  };
+  const at::Tensor& view = copies.views[0];
+  EXPECT_TRUE(is_bound_as(view));
+  EXPECT_FALSE(is_bound_as(view.clone())) << "storage";
+  EXPECT_FALSE(is_bound_as(view.view(at::kDouble))) << "dtype";
+  EXPECT_FALSE(is_bound_as(view.as_strided({3}, {1}, 1))) << "offset";
+  EXPECT_FALSE(is_bound_as(view.as_strided({2}, {1}, 0))) << "sizes";
+  EXPECT_FALSE(is_bound_as(view.as_strided({3}, {2}, 0))) << "strides";
+  EXPECT_FALSE(is_bound_as(view.conj())) << "conjugate bit";
+  EXPECT_FALSE(is_bound_as(view._neg_view())) << "negative bit";
+  EXPECT_TRUE(is_bound_as(view));
+}
+
 /// case C13: every dtype goes through as bytes.
 class DtypeBindingTest : public ::testing::TestWithParam<at::ScalarType> {};
 

@@ -55,6 +55,21 @@ TEST(TensorChecksTest, ZeroTensorsAreRefused) {
   EXPECT_THAT(refusal(at::_efficientzerotensor({3}, at::kFloat)), HasSubstr("subclass"));
 }
 
+TEST(TensorChecksTest, SubclassesAreRefused) {
+  struct Subclass final : c10::TensorImpl {
+    using TensorImpl::TensorImpl;
+  };
+  const at::Tensor weight = at::rand({3});
+  const c10::TensorImpl& plain = *weight.unsafeGetTensorImpl();
+  const auto subclass = at::detail::make_tensor<Subclass>(c10::Storage(weight.storage()),
+                                                          plain.key_set(), plain.dtype());
+  EXPECT_THAT(refusal(subclass), HasSubstr("subclass"));
+  const auto python = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(weight.storage()),
+                                                               plain.key_set(), plain.dtype());
+  python.unsafeGetTensorImpl()->set_python_dispatch(true);
+  EXPECT_THAT(refusal(python), HasSubstr("subclass"));
+}
+
 TEST(TensorChecksTest, ResultsOfAutogradAreRefused) {
   EXPECT_THAT(refusal(at::rand({2}).requires_grad_() * 2), HasSubstr("grad_fn"));
 }
@@ -70,6 +85,19 @@ TEST(TensorChecksTest, TensorsThatReachBeyondTheirStorageAreRefused) {
   const at::Tensor weight = at::rand({8});
   weight.storage().unsafeGetStorageImpl()->set_nbytes(16);
   EXPECT_THAT(refusal(weight), HasSubstr("reaches to byte 32 of a storage of 16 bytes"));
+}
+
+TEST(TensorChecksTest, AViewThatReachesBeyondItsStorageIsRefused) {
+  const at::Tensor weight = at::rand({8});
+  const at::Tensor view = weight.narrow(0, 4, 4);
+  weight.storage().unsafeGetStorageImpl()->set_nbytes(16);
+  EXPECT_THAT(refusal(view), HasSubstr("reaches to byte 32 of a storage of 16 bytes"));
+}
+
+TEST(TensorChecksTest, TensorsWithoutMemoryAreRefused) {
+  const at::Tensor weight = at::rand({8});
+  weight.storage().unsafeGetStorageImpl()->set_data_ptr_noswap({nullptr, c10::Device(c10::kCPU)});
+  EXPECT_THAT(refusal(weight), HasSubstr("has elements but no memory"));
 }
 
 TEST(TensorChecksTest, SpannedBytesFollowTheStrides) {
