@@ -163,6 +163,8 @@ TEST_F(PinnedModuleStagerFaultTest, MastersThatACopyMayStillReadAreKeptForEver) 
   EXPECT_EQ(context->abandoned_host_bytes(), 1024);
   ASSERT_EQ(memory->live, 2);
   EXPECT_EQ(simulator.pinned_bytes() - pinned, 1024);
+  driver.recover();
+  simulator.synchronize();
   for (void* master : masters) {
     memory->unpin(master, 512);
     memory->free(master, 512);
