@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Proof that a stager makes every wait that it needs: each is left out once, and the simulator's
+// race checker sees what is missing.
+#include "staging_fixture.hpp"
+
+#include <c10/core/StreamGuard.h>
+
+namespace offstage {
+namespace {
+
+using testing::Fault;
+using testing::FaultPoint;
+using testing::FaultWhen;
+using testing::RaceAction;
+
+/// Two components take turns in the same device memory; the first is used on two streams.
+class PinnedModuleStagerRacesTest : public StagingTest {
+ protected:
+  struct Turns {
+    torch::nn::Linear first{64, 64};
+    torch::nn::Linear second{64, 64};
+  };
+
+  /// Three rounds. Returns the outputs, on the host.
+  std::vector<at::Tensor> run(Turns& turns) {
+    const c10::InferenceMode inference;
+    const auto first = stage(named_tensors(turns.first), {.chunk_bytes_max = 16 * kKiB});
+    const auto second = stage(named_tensors(turns.second));
+    const auto cache = retaining_cache();
+    first->set_cache(cache);
+    second->set_cache(cache);
+    const at::Tensor input = at::full({4, 64}, 0.5F, at::TensorOptions().device(device()));
+    const at::Tensor side_input = input.clone();
+    context->current_stream().synchronize();
+    std::vector<at::Tensor> outputs;
+    for (int round = 0; round < 3; ++round) {
+      first->load();
+      first->use_on(side);
+      outputs.push_back(turns.first->forward(input));
+      {
+        const c10::StreamGuard guard(side);
+        outputs.push_back(turns.first->forward(side_input));
+      }
+      first->offload();
+      second->load();
+      outputs.push_back(turns.second->forward(input));
+      second->offload();
+    }
+    context->current_stream().synchronize();
+    side.synchronize();
+    for (at::Tensor& output : outputs) output = output.cpu();
+    return outputs;
+  }
+
+  /// Leaves out the n-th call of a kind, and says how many races that makes.
+  std::size_t races_without(FaultPoint point, std::int64_t n, Turns& turns) {
+    simulator.reset();
+    simulator.set_race_action(RaceAction::kRecord);
+    simulator.faults().fail(point, FaultWhen::nth(n), Fault::kIgnored);
+    const auto hits = simulator.faults().hits();
+    run(turns);
+    EXPECT_EQ(simulator.faults().hits(), hits + 1);
+    return simulator.races().size();
+  }
+
+  const c10::Stream side = new_stream();
+};
+
+TEST_F(PinnedModuleStagerRacesTest, NothingIsMissing) {
+  Turns turns;
+  const at::Tensor input = at::full({4, 64}, 0.5F);
+  const at::Tensor first = turns.first->forward(input);
+  const at::Tensor second = turns.second->forward(input);
+  const auto outputs = run(turns);
+  EXPECT_TRUE(simulator.races().empty());
+  ASSERT_EQ(outputs.size(), 9U);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    EXPECT_TRUE(at::equal(outputs[i], i % 3 == 2 ? second : first)) << i;
+  }
+}
+
+TEST_F(PinnedModuleStagerRacesTest, EveryWaitThatIsLeftOutIsARace) {
+  Turns turns;
+  auto& faults = simulator.faults();
+  const auto before = faults.calls(FaultPoint::kWait);
+  run(turns);
+  const auto waits = faults.calls(FaultPoint::kWait) - before;
+  ASSERT_EQ(waits, 3 * (2 + 2 + 1 + 1)) << "two users of the first, one of the second";
+  for (std::int64_t n = 1; n <= waits; ++n) {
+    EXPECT_GT(races_without(FaultPoint::kWait, n, turns), 0U) << "wait " << n;
+  }
+}
+
+TEST_F(PinnedModuleStagerRacesTest, EveryRecordThatIsLeftOutIsARace) {
+  Turns turns;
+  auto& faults = simulator.faults();
+  const auto before = faults.calls(FaultPoint::kRecord);
+  run(turns);
+  const auto records = faults.calls(FaultPoint::kRecord) - before;
+  ASSERT_EQ(records, 3 * (1 + 2 + 1 + 1));
+  for (std::int64_t n = 1; n <= records; ++n) {
+    EXPECT_GT(races_without(FaultPoint::kRecord, n, turns), 0U) << "record " << n;
+  }
+}
+
+TEST_F(PinnedModuleStagerRacesTest, AComponentIsUsedWithoutAWaitOnlyAfterAReport) {
+  Turns turns;
+  const auto stager = stage(named_tensors(turns.first));
+  const at::Tensor input = at::full({4, 64}, 0.5F, at::TensorOptions().device(device()));
+  context->current_stream().synchronize();
+  stager->load();
+  {
+    const c10::StreamGuard guard(side);  // Not declared with use_on().
+    EXPECT_THROW((void)turns.first->forward(input), testing::RaceError);
+  }
+  EXPECT_NO_THROW((void)turns.first->forward(input));
+  stager->offload();
+}
+
+}  // namespace
+}  // namespace offstage
