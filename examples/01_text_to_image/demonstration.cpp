@@ -126,7 +126,7 @@ class Simulation {
     placing.observer = &meter;
     Pipeline pipeline(settings_.weights, placing);
     const std::string masters = masters_of(pipeline);
-    outcome.pictures = pipeline.generate(settings_.request);
+    outcome.pictures = generate(pipeline);
     outcome.report.sha256 = fingerprint(outcome.pictures);
     outcome.report.staged_peak = meter.highest_peak();
     if (masters_of(pipeline) != masters) throw std::runtime_error("the masters have changed");
@@ -139,6 +139,23 @@ class Simulation {
       }
       outcome.report.parts.push_back(std::move(report));
     }
+  }
+
+  /// With a call left out, if that was asked for.
+  std::vector<Picture> generate(Pipeline& pipeline) {
+    if (!settings_.sabotage) return pipeline.generate(settings_.request);
+    const auto [point, number] = *settings_.sabotage;
+    offstage::testing::FaultScript& faults = simulator_.faults();
+    const auto before = faults.calls(point);
+    faults.fail(point, offstage::testing::FaultWhen::nth(number),
+                offstage::testing::Fault::kIgnored);
+    auto pictures = pipeline.generate(settings_.request);
+    simulator_.synchronize();  // A race that a free makes is thrown here.
+    const auto calls = faults.calls(point) - before;
+    throw std::runtime_error("--break: " + (number > calls
+                                                ? "the staged run makes only " +
+                                                      std::to_string(calls) + " calls of this kind"
+                                                : std::string("no race was found")));
   }
 
   /// What the resident pipeline says within this capacity; empty if it fits.
@@ -229,6 +246,9 @@ Outcome demonstrate(const Settings& settings) {
   const bool simulated = settings.device.kind == DeviceKind::kSimulated;
   if (settings.capacity && !simulated) {
     throw std::runtime_error("--capacity: only the simulated accelerator can be made smaller");
+  }
+  if (settings.sabotage && !simulated) {
+    throw std::runtime_error("--break: needs the simulated accelerator");
   }
   if (settings.verify && !simulated) {
     throw std::runtime_error("--verify-staging: needs the simulated accelerator");

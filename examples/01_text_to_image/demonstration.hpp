@@ -8,12 +8,21 @@
 #include "pipeline.hpp"
 #include "report.hpp"
 
+#include <offstage/testing/fault_script.hpp>
+
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace text_to_image {
+
+/// A call of the staged run that the simulated accelerator ignores.
+struct Sabotage {
+  offstage::testing::FaultPoint point;
+  std::int64_t number;  ///< From 1 on.
+};
 
 struct Settings {
   Request request;
@@ -23,7 +32,8 @@ struct Settings {
                                          ///< that the staged pipeline works in.
   offstage::ComponentPolicy policy;
   std::string retention = "fixed";  ///< "fixed", "never" or "always".
-  bool verify = false;              ///< Make the masters unreadable while the components run.
+  std::optional<Sabotage> sabotage;
+  bool verify = false;  ///< Make the masters unreadable while the components run.
 };
 
 struct Outcome {
@@ -31,6 +41,7 @@ struct Outcome {
   std::vector<Picture> pictures;
 };
 
+/// @throws offstage::testing::RaceError with the report, if a sabotage makes a race.
 /// @throws std::runtime_error in one line: a capacity that is too small (the least that works is
 ///         named), one given for a device that is not simulated, or pictures that differ.
 [[nodiscard]] Outcome demonstrate(const Settings& settings);

@@ -19,6 +19,21 @@ namespace {
 
 using namespace text_to_image;  // NOLINT: one program
 
+Sabotage parse_sabotage(const std::string& text) {
+  const auto equals = text.find('=');
+  const std::string what = text.substr(0, equals);
+  const std::string number = equals == std::string::npos ? "" : text.substr(equals + 1);
+  const bool is_number = !number.empty() && number.size() < 10 &&
+                         number.find_first_not_of("0123456789") == std::string::npos;
+  if ((what != "drop-wait" && what != "drop-record") || !is_number || std::stoll(number) < 1) {
+    throw std::invalid_argument("--break: '" + text +
+                                "' is neither drop-wait=N nor drop-record=N with N from 1 on");
+  }
+  return {what == "drop-wait" ? offstage::testing::FaultPoint::kWait
+                              : offstage::testing::FaultPoint::kRecord,
+          std::stoll(number)};
+}
+
 Settings settings_of(const Options& options) {
   Settings settings;
   for (const std::string& prompt : options.prompts) {
@@ -35,6 +50,7 @@ Settings settings_of(const Options& options) {
       throw std::invalid_argument(std::string("--capacity: ") + error.what());
     }
   }
+  if (!options.sabotage.empty()) settings.sabotage = parse_sabotage(options.sabotage);
   if (!options.policy.empty()) settings.policy = offstage::ComponentPolicy::parse(options.policy);
   // Unknown names are found here already, before anything is loaded.
   static_cast<void>(settings.policy.resolve(Pipeline::descriptors(), /*offloading_enabled=*/true));

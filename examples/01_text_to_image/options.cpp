@@ -71,6 +71,9 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   app.add_flag(
       "--evaluate", options.evaluate,
       "Draw 96 combinations held out of training and 96 seen ones, and count right pictures");
+  app.add_option("--break", options.sabotage,
+                 "drop-wait=N or drop-record=N: the simulated accelerator ignores the N-th wait or "
+                 "record of the staged run, and reports the race that this makes");
   app.add_flag("--verify-staging", options.verify,
                "Make the masters in host memory unreadable while the components run");
   try {

@@ -17,6 +17,7 @@ struct Options {
   std::uint64_t seed = 0;
   std::string device = "auto";
   std::string capacity;
+  std::string sabotage;  ///< "drop-wait=3": what `--break` says.
   std::string policy;
   std::string retention = "fixed";
   std::string weights;

@@ -170,6 +170,22 @@ TEST_F(ProgramTest, NamesTheSmallestCapacityThatWorks) {
   EXPECT_EQ(run(kQuick + "--device sim --capacity " + std::to_string(less) + "MiB").code, 1);
 }
 
+TEST_F(ProgramTest, ReportsTheRaceThatAMissingWaitMakes) {
+  const std::string error = error_of(kQuick + "--device sim --break drop-wait=1");
+  EXPECT_THAT(error, HasSubstr("race: 'aten::"));
+  EXPECT_THAT(error, HasSubstr("which 'copy to the device' (sim:0 stream"));
+  EXPECT_THAT(error, HasSubstr("writes, and nothing orders the two: before 'aten::"));
+  EXPECT_THAT(error_of(kQuick + "--device sim --break drop-record=2"), HasSubstr("race: 'free'"));
+}
+
+TEST_F(ProgramTest, RefusesToBreakWhatIsNotThere) {
+  EXPECT_THAT(error_of(kQuick + "--device sim --break drop-copy=1"), HasSubstr("'drop-copy=1'"));
+  EXPECT_THAT(error_of(kQuick + "--device sim --break drop-wait=0"), HasSubstr("from 1 on"));
+  EXPECT_THAT(error_of(kQuick + "--device cpu --break drop-wait=1"), HasSubstr("simulated"));
+  EXPECT_THAT(error_of(kQuick + "--device sim --break drop-wait=100000"),
+              HasSubstr("makes only 6 calls"));
+}
+
 TEST_F(ProgramTest, NamesAnUnknownWordAndTheKnownOnes) {
   EXPECT_THAT(error_of("--prompt 'a red hexagon'"),
               AllOf(HasSubstr("unknown word 'hexagon'"), HasSubstr("circle")));

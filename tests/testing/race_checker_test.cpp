@@ -90,6 +90,19 @@ TEST_F(RaceCheckerTest, AWriteRacesWithReadsOfOtherStreams) {
   EXPECT_FALSE(found->first.writes);
 }
 
+TEST_F(RaceCheckerTest, AReadIsNotForgottenForThatOfAnotherStream) {
+  write(a);
+  const VectorClock written = checker.snapshot(a);
+  checker.wait(b, written);
+  checker.wait(c, written);
+  read(b);
+  read(c);
+  checker.wait(a, checker.snapshot(c));
+  const auto found = write(a);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->first.stream, "stream b");
+}
+
 TEST_F(RaceCheckerTest, AnEventOrdersOnlyWhatWasQueuedBeforeItsRecording) {
   write(a, 0x1000, 0x1800);
   const VectorClock early = checker.snapshot(a);
@@ -215,6 +228,16 @@ TEST_F(RaceCheckerTest, AnEarlierWriteBehindTheGapsOfALaterOneIsStillSeen) {
   checker.wait(c, checker.snapshot(b));
   EXPECT_FALSE(run(a, "left", columns(0, 32, true)));
   const auto found = run(c, "left again", columns(0, 1, false));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->first.name, "left");
+}
+
+TEST_F(RaceCheckerTest, AReadOfSomeColumnsIsNotForgottenForThatOfOthers) {
+  write(a);
+  checker.wait(b, checker.snapshot(a));
+  EXPECT_FALSE(run(b, "left", columns(0, 32, false)));
+  EXPECT_FALSE(run(b, "right", columns(32, 64, false)));
+  const auto found = checker.check(a, "overwrite", columns(0, 1, true));
   ASSERT_TRUE(found);
   EXPECT_EQ(found->first.name, "left");
 }

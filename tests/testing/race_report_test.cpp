@@ -154,6 +154,11 @@ TEST_F(RaceReportTest, ReadingWhatNothingWroteIsFound) {
   EXPECT_EQ(simulator_.races().front().kind, RaceKind::kNeverWritten);
 }
 
+TEST_F(RaceReportTest, MovingFreshBytesToALargerStorageIsNoReadOfThem) {
+  at::Tensor fresh = at::empty({8}, on_device());
+  EXPECT_NO_THROW(fresh.resize_({1000}));
+}
+
 TEST_F(RaceReportTest, ATensorOverFreedMemoryIsFound) {
   at::Tensor block = at::ones({1024, 1024}, on_device());
   c10::Storage dangling =
