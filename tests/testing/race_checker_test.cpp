@@ -232,6 +232,28 @@ TEST_F(RaceCheckerTest, AnEarlierWriteBehindTheGapsOfALaterOneIsStillSeen) {
   EXPECT_EQ(found->first.name, "left");
 }
 
+TEST_F(RaceCheckerTest, AWriteWithGapsDoesNotStandForWhatItLeavesOut) {
+  write(a);
+  checker.wait(b, checker.snapshot(a));
+  EXPECT_FALSE(run(b, "right", columns(32, 64, true)));
+  EXPECT_FALSE(run(a, "left", columns(0, 32, true)));
+  checker.wait(c, checker.snapshot(a));
+  const auto found = checker.check(c, "read", columns(32, 33, false));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->first.name, "right");
+}
+
+TEST_F(RaceCheckerTest, WhatWasWrittenWithGapsCanBeRead) {
+  EXPECT_FALSE(run(a, "left", columns(0, 32, true)));
+  EXPECT_FALSE(run(a, "left again", columns(0, 32, false)));
+}
+
+TEST_F(RaceCheckerTest, BetweenTwoBlocksThereIsNothing) {
+  checker.allocate(a, 0x3000, 0x4000);
+  EXPECT_EQ(read(a, 0x2000, 0x2001)->kind, RaceKind::kNotAllocated);
+  EXPECT_EQ(read(a, 0x2fff, 0x3000)->kind, RaceKind::kNotAllocated);
+}
+
 TEST_F(RaceCheckerTest, AReadOfSomeColumnsIsNotForgottenForThatOfOthers) {
   write(a);
   checker.wait(b, checker.snapshot(a));
