@@ -114,6 +114,9 @@ int run(Options options) {
   outcome.report.prompts = options.prompts;
   outcome.report.output = options.output;
   std::puts((options.json ? to_json(outcome.report) : to_text(outcome.report)).c_str());
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    throw std::runtime_error("the report cannot be written to the standard output");
+  }
   return 0;
 }
 

@@ -3,7 +3,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <stdexcept>
 
 namespace text_to_image {
@@ -31,9 +33,31 @@ std::int64_t parse_bytes(std::string_view text) {
   } else if (!unit.empty()) {
     refuse();
   }
-  if (!(number >= 1 && number < std::ldexp(1.0, 62))) refuse();
+  // Up to 2^53 every number of bytes is exact, for the program and for the library.
+  if (!(number >= 1 && number <= std::ldexp(1.0, 53))) refuse();
   return static_cast<std::int64_t>(number);
 }
+
+namespace {
+
+/// What CLI11 calls a check: empty, or what is wrong.
+std::string not_empty(const std::string& text) {
+  return text.empty() ? "must not be empty" : "";
+}
+
+/// CLI11 itself takes "-1" for the largest number.
+std::string whole_number(const std::string& text) {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  return whole ? "" : "'" + text + "' is not a whole number from 0 to 18446744073709551615";
+}
+
+std::string finite(const std::string& text) {
+  return text.find_first_of("nN") == std::string::npos ? "" : "'" + text + "' is not a number";
+}
+
+}  // namespace
 
 std::optional<int> parse_options(int argc, char** argv, Options& options) {
   CLI::App app(
@@ -45,9 +69,12 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_option("--guidance", options.guidance, "How strictly to follow the prompt")
+      ->check(finite)
       ->check(CLI::Range(0.0, 20.0))
       ->capture_default_str();
-  app.add_option("--seed", options.seed, "Seed of the noise")->capture_default_str();
+  app.add_option("--seed", options.seed, "Seed of the noise")
+      ->check(whole_number)
+      ->capture_default_str();
   app.add_option("--device", options.device, "auto: CUDA where there is one, else the simulation")
       ->check(CLI::IsMember({"auto", "cuda", "sim", "cpu"}))
       ->capture_default_str();
@@ -68,7 +95,7 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   app.add_flag("--json", options.json, "Report as JSON");
-  app.add_flag(
+  auto* const evaluate = app.add_flag(
       "--evaluate", options.evaluate,
       "Draw 96 combinations held out of training and 96 seen ones, and count right pictures");
   app.add_option("--break", options.sabotage,
@@ -76,10 +103,21 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
                  "record of the staged run, and reports the race that this makes");
   app.add_flag("--verify-staging", options.verify,
                "Make the masters in host memory unreadable while the components run");
+  for (const char* text :
+       {"--prompt", "--capacity", "--dlo-offload-components", "--weights", "--output", "--break"}) {
+    app.get_option(text)->check(not_empty);
+  }
+  for (const char* other : {"--prompt", "--capacity", "--dlo-offload-components", "--retention",
+                            "--output", "--break", "--verify-staging"}) {
+    evaluate->excludes(app.get_option(other));
+  }
   try {
     app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error);
+    std::fprintf(stderr, "text_to_image: %s\n", error.what());
+    return 1;
   }
   return std::nullopt;
 }

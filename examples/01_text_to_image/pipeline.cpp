@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 namespace text_to_image {
 
@@ -36,7 +37,11 @@ at::Tensor ids_of(const std::vector<Scene>& scenes) {
 }
 
 std::vector<Picture> to_pictures(const at::Tensor& decoded) {
-  const at::Tensor values = ((decoded.cpu() + 1) * 127.5).round().clamp(0, 255).contiguous();
+  const at::Tensor host = decoded.cpu();
+  if (!host.isfinite().all().item<bool>()) {
+    throw std::runtime_error("the pictures are not made of numbers: the weights are damaged");
+  }
+  const at::Tensor values = ((host + 1) * 127.5).round().clamp(0, 255).contiguous();
   std::vector<Picture> pictures(static_cast<std::size_t>(values.size(0)));
   const float* next = values.const_data_ptr<float>();
   for (Picture& picture : pictures) {

@@ -7,13 +7,18 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
-#include <fstream>
+#include <filesystem>
 #include <stdexcept>
 #include <string>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <vector>
 
 namespace text_to_image {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -21,9 +26,40 @@ constexpr std::size_t kEnlarge = 8;
 constexpr std::size_t kTile = kSide * kEnlarge;
 constexpr std::size_t kGap = 8;  // pixels between tiles and around them
 
+[[noreturn]] void fail(const fs::path& path, const std::string& reason) {
+  throw std::runtime_error("cannot write '" + path.string() + "': " + reason);
+}
+
+/// The path itself, or what a symbolic link points at. Only ordinary files are ever replaced.
+fs::path file_behind(const fs::path& path) {
+  std::error_code error;
+  fs::path target = path;
+  for (int links = 0; links < 40 && fs::is_symlink(target, error); ++links) {
+    target =
+        target.parent_path() / fs::read_symlink(target, error);  // An absolute one replaces all.
+    if (error) fail(path, error.message());
+  }
+  const fs::file_status status = fs::status(target, error);
+  if (status.type() == fs::file_type::directory) fail(path, "it is a folder");
+  if (fs::exists(status) && status.type() != fs::file_type::regular) {
+    fail(path, "it is no ordinary file");
+  }
+  return target;
+}
+
+/// A new, empty file beside the target, which nobody else has.
+fs::path draft_beside(const fs::path& target) {
+  std::string name = target.string() + ".XXXXXX";
+  const int file = ::mkstemp(name.data());
+  if (file < 0) fail(target, std::strerror(errno));
+  ::fchmod(file, 0644);
+  ::close(file);
+  return name;
+}
+
 }  // namespace
 
-void write_png(const std::filesystem::path& path, std::span<const Picture> pictures) {
+void write_png(const fs::path& path, std::span<const Picture> pictures) {
   const auto columns = static_cast<std::size_t>(
       std::ceil(std::sqrt(static_cast<double>(std::max<std::size_t>(pictures.size(), 1)))));
   const std::size_t rows = (std::max<std::size_t>(pictures.size(), 1) + columns - 1) / columns;
@@ -49,26 +85,22 @@ void write_png(const std::filesystem::path& path, std::span<const Picture> pictu
   image.width = static_cast<png_uint_32>(width);
   image.height = static_cast<png_uint_32>(height);
   image.format = PNG_FORMAT_RGB;
-  const std::string draft = path.string() + ".tmp";
+  const fs::path target = file_behind(path);
+  const fs::path draft = draft_beside(target);
   if (png_image_write_to_file(&image, draft.c_str(), 0, pixels.data(), 0, nullptr) == 0) {
     const std::string reason = image.message;
     std::error_code ignored;
-    std::filesystem::remove(draft, ignored);
-    throw std::runtime_error("cannot write '" + path.string() + "': " + reason);
+    fs::remove(draft, ignored);
+    fail(path, reason);
   }
   std::error_code error;
-  std::filesystem::rename(draft, path, error);
-  if (error) throw std::runtime_error("cannot write '" + path.string() + "': " + error.message());
+  fs::rename(draft, target, error);
+  if (error) fail(path, error.message());
 }
 
-void require_writable(const std::filesystem::path& path) {
-  const std::string draft = path.string() + ".tmp";
-  const std::string reason = std::filesystem::is_directory(path) ? "it is a folder"
-                             : std::ofstream(draft).is_open()    ? ""
-                                                                 : std::strerror(errno);
+void require_writable(const fs::path& path) {
   std::error_code ignored;
-  std::filesystem::remove(draft, ignored);
-  if (!reason.empty()) throw std::runtime_error("cannot write '" + path.string() + "': " + reason);
+  fs::remove(draft_beside(file_behind(path)), ignored);
 }
 
 }  // namespace text_to_image

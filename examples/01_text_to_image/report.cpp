@@ -186,7 +186,8 @@ std::string to_json(const RunReport& report) {
     add(item, "by_tensor", part.by_tensor);
     json["components"].push_back(std::move(item));
   }
-  return json.dump(2);
+  // A path need not be UTF-8, JSON must be.
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace text_to_image

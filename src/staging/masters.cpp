@@ -22,8 +22,14 @@ namespace {
 /// Pins a chunk. A refusal is thrown on or noted, as the options ask.
 class ChunkPinner {
  public:
-  ChunkPinner(HostArena& arena, const DeviceContext& context, const StagerOptions& options)
-      : arena_(arena), context_(context), options_(options) {}
+  /// @param refusal  Why the arena is not in the memory that could be pinned; empty if it is.
+  ChunkPinner(HostArena& arena, const DeviceContext& context, const StagerOptions& options,
+              std::string refusal)
+      : arena_(arena),
+        context_(context),
+        options_(options),
+        refused_bytes_(refusal.empty() ? 0 : arena.bytes()),
+        first_cause_(std::move(refusal)) {}
 
   /// Pins the chunks in front of `end` that are not pinned yet.
   void pin_up_to(std::size_t end) {
@@ -68,7 +74,7 @@ class ChunkPinner {
   const DeviceContext& context_;
   const StagerOptions& options_;
   std::size_t next_ = 0;
-  std::int64_t refused_bytes_ = 0;
+  std::int64_t refused_bytes_;
   std::string first_cause_;
 };
 
@@ -108,14 +114,32 @@ at::Tensor byte_tensor(const c10::Storage& storage) {
 
 namespace {
 
+/// The context's host memory. If that refuses, and it need not be pinned, pageable memory.
+/// @param refusal  Then says why.
+c10::intrusive_ptr<HostArena> make_arena(const StagingLayout& layout,
+                                         const std::shared_ptr<DeviceContext>& context,
+                                         const StagerOptions& options, std::string& refusal) {
+  const auto arena_in = [&](const std::shared_ptr<HostMemory>& memory) {
+    return c10::make_intrusive<HostArena>(context, memory, options.name, layout.chunk_bytes,
+                                          options.alignment);
+  };
+  if (!options.pin_memory) return arena_in(std::make_shared<PageableHostMemory>());
+  const std::shared_ptr<HostMemory>& memory = context->host_memory();
+  if (options.strict_pinning || !memory->pins()) return arena_in(memory);
+  try {
+    return arena_in(memory);
+  } catch (...) {
+    if (is_forced_unwinding()) throw;
+    refusal = current_exception_text();
+  }
+  return arena_in(std::make_shared<PageableHostMemory>());
+}
+
 /// Reserves the host memory and all bookkeeping, and touches nothing.
 Masters reserve_masters(const StagingLayout& layout, const std::shared_ptr<DeviceContext>& context,
-                        const StagerOptions& options) {
+                        const StagerOptions& options, std::string& refusal) {
   Masters masters;
-  const std::shared_ptr<HostMemory> memory =
-      options.pin_memory ? context->host_memory() : std::make_shared<PageableHostMemory>();
-  masters.arena = c10::make_intrusive<HostArena>(context, memory, options.name, layout.chunk_bytes,
-                                                 options.alignment);
+  masters.arena = make_arena(layout, context, options, refusal);
   HostArena& arena = *masters.arena;
   for (const StorageGroup& group : layout.groups) {
     std::byte* data = group.bytes == 0 ? nullptr : arena.chunk(group.chunk) + group.chunk_offset;
@@ -165,8 +189,9 @@ void fill_from_host_and_bind(StagingLayout& layout, const Masters& masters, Chun
 
 Masters build_masters(StagingLayout& layout, const std::shared_ptr<DeviceContext>& context,
                       const StagerOptions& options) {
-  Masters masters = reserve_masters(layout, context, options);
-  ChunkPinner pinner(*masters.arena, *context, options);
+  std::string refusal;
+  Masters masters = reserve_masters(layout, context, options, refusal);
+  ChunkPinner pinner(*masters.arena, *context, options, std::move(refusal));
   try {
     fill_from_devices(layout, masters, pinner);
     fill_from_host_and_bind(layout, masters, pinner);

@@ -16,9 +16,9 @@ OFFSTAGE_NAMESPACE_BEGIN
 namespace {
 
 StagerOptions checked_options(StagerOptions options) {
-  if (!is_power_of_two(options.alignment) || options.alignment < 16) {
+  if (!is_power_of_two(options.alignment) || options.alignment < 16 || options.alignment > 4096) {
     throw InvalidArgument("stager options of '" + options.name +
-                          "': alignment must be a power of two of at least 16, got " +
+                          "': alignment must be a power of two from 16 to 4096, got " +
                           std::to_string(options.alignment));
   }
   if (options.chunk_bytes_max <= 0) {

@@ -32,6 +32,9 @@ std::vector<at::Tensor> make_views(const StagingLayout& layout,
     impl->set_sizes_and_strides(record.sizes, record.strides, record.storage_offset);
     if (record.is_conj) impl->_set_conj(true);
     if (record.is_neg) impl->_set_neg(true);
+    if (const auto* names = record.tensor.unsafeGetTensorImpl()->named_tensor_meta()) {
+      impl->set_named_tensor_meta(names->clone());
+    }
     views.push_back(std::move(view));
   }
   return views;

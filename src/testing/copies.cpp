@@ -35,8 +35,9 @@ bool is_pinned_for_copy(const at::Tensor& host) {
 void poison_host(const at::Tensor& host) {
   const ByteLayout layout(reinterpret_cast<Address>(host.const_data_ptr()), host.sizes(),
                           host.strides(), static_cast<std::int64_t>(host.itemsize()));
-  layout.any_run([](Address begin, Address end) {
-    std::memset(reinterpret_cast<void*>(begin), kPoisonByte, end - begin);
+  auto* const first = static_cast<std::byte*>(host.data_ptr());
+  layout.any_run([&](Address begin, Address end) {
+    std::memset(first + (begin - layout.begin()), kPoisonByte, end - begin);
     return false;
   });
 }
@@ -107,6 +108,8 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   CounterBoard& counters = Runtime::get().device(index).counters;
   if (from_device && to_device) {
     work.name = from.device() == to.device() ? "copy on the device" : "copy between devices";
+    // A copy inside the devices hands on what is not written yet; whoever looks at it is to blame.
+    work.accesses.front().may_be_unwritten = true;
     copy_on_device(index, to.device().index(), std::move(work), bytes);
     counters.add(&SimulatorCounters::copies_d2d);
     counters.add(&SimulatorCounters::bytes_d2d, bytes);

@@ -73,7 +73,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   }
 
   Stats getDeviceStats(c10::DeviceIndex index) override {
-    Runtime::get().faults().enter(FaultPoint::kStatistics);
+    Runtime::get().host_call(FaultPoint::kStatistics);
     return shown(Runtime::get().device(index).pool.stats(), Runtime::get().statistics);
   }
   void resetAccumulatedStats(c10::DeviceIndex index) override {
@@ -83,7 +83,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     Runtime::get().device(index).pool.reset_peaks();
   }
   std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex index) override {
-    Runtime::get().faults().enter(FaultPoint::kStatistics);
+    Runtime::get().host_call(FaultPoint::kStatistics);
     const BlockPool& pool = Runtime::get().device(index).pool;
     const auto free = static_cast<std::size_t>(pool.free_bytes());
     const auto total = static_cast<std::size_t>(pool.capacity());

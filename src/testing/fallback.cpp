@@ -166,6 +166,7 @@ class Call {
 
   void run(Stack& stack) {
     Runtime::get().faults().enter(FaultPoint::kKernel);
+    delay_ = FaultScript::take_delay();  // Before the results are allocated, which is a call too.
     device_.counters.add(&SimulatorCounters::kernels);
     if (can_be_queued()) {
       const at::AutoDispatchBelowADInplaceOrView guard;
@@ -232,7 +233,7 @@ class Call {
     Monitor& monitor = Runtime::get().monitor();
     return {.name = op_.schema().name(),
             .engine = Engine::kCompute,
-            .cost = monitor.costs().cost_of(work_of(op_.schema(), arguments_)),
+            .cost = monitor.costs().cost_of(work_of(op_.schema(), arguments_)) + delay_,
             .accesses = accesses_of(op_.schema(), arguments_),
             .run = std::move(task)};
   }
@@ -331,6 +332,7 @@ class Call {
   const c10::DeviceIndex index_;
   SimulatedDevice& device_;
   StreamQueue& stream_;
+  Nanoseconds delay_{0};
 };
 
 void fallback(const c10::OperatorHandle& op, Stack* stack) {

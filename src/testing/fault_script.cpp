@@ -109,6 +109,7 @@ std::int64_t FaultScript::hits() const {
 
 bool FaultScript::enter(FaultPoint point) {
   const std::string call = "'" + std::string(to_string(point)) + "'";
+  pending_delay = {};  // One that no task has taken is lost with its call.
   std::optional<Fault> fault;
   {
     const std::lock_guard lock(mutex_);
@@ -117,21 +118,20 @@ bool FaultScript::enter(FaultPoint point) {
     if (std::exchange(error_pending_, false)) {
       throw_accelerator_error(kIllegalAddress, "an earlier task failed; found by " + call);
     }
+    bool hit = false;
     for (const Rule& rule : rules_) {
       if (rule.point != point || !rule.when.meets(number - rule.calls_before)) continue;
-      if (rule.fault && !fault) {
-        fault = rule.fault;
-        ++hits_;
-      } else if (!rule.fault) {
-        pending_delay += rule.delay;
-        ++hits_;
-      }
+      hit = true;
+      if (!fault) fault = rule.fault;
+      pending_delay += rule.delay;
     }
+    if (hit) ++hits_;
     if (fault == Fault::kAsynchronous) error_pending_ = true;
     if (fault == Fault::kDeath) dead_ = true;
   }
   if (!fault || fault == Fault::kAsynchronous) return true;
   if (fault == Fault::kIgnored) return false;
+  pending_delay = {};
   throw_fault(*fault, call);
 }
 

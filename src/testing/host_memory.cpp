@@ -20,7 +20,7 @@ SimulatedHostAllocator& SimulatedHostAllocator::get() {
 
 at::DataPtr SimulatedHostAllocator::allocate(std::size_t bytes) {
   if (bytes == 0) return {nullptr, nullptr, &SimulatedHostAllocator::free, at::kCPU};
-  Runtime::get().faults().enter(FaultPoint::kPin);
+  Runtime::get().host_call(FaultPoint::kPin);
   const std::lock_guard lock(mutex_);
   unmap_unused();
   if (rounding_) bytes = std::bit_ceil(bytes);
@@ -117,13 +117,13 @@ void SimulatedHostAllocator::unmap(const Block& block) {
 }
 
 void SimulatedHostMemory::pin(void* data, std::int64_t bytes) {
-  Runtime::get().faults().enter(FaultPoint::kRegister);
+  Runtime::get().host_call(FaultPoint::kRegister);
   PinnedRanges::get().add(data, bytes);
   Runtime::get().monitor().watch_host(data, bytes);
 }
 
 void SimulatedHostMemory::unpin(void* data, std::int64_t bytes) {
-  Runtime::get().faults().enter(FaultPoint::kUnregister);
+  Runtime::get().host_call(FaultPoint::kUnregister);
   // Whoever lets go of memory may change or free it next.
   Runtime::get().monitor().host_access("unregistering of host memory", data, bytes,
                                        /*writes=*/true);

@@ -38,6 +38,26 @@ bool overwrites(std::string_view name) {
   return std::ranges::find(kNames, name) != kNames.end();
 }
 
+/// True for arguments whose old values an operation passes on and does not look at: what is written
+/// piece by piece need not have been written before, and a factor of 0 takes its term out.
+bool passes_on(const c10::FunctionSchema& schema, const std::vector<c10::IValue>& arguments,
+               std::size_t index) {
+  if (index != 0) return false;
+  std::string_view name = schema.name();
+  if (name.ends_with('_')) name.remove_suffix(1);
+  static constexpr std::array kPiecewise = {
+      "aten::index_put",    "aten::_index_put_impl", "aten::_unsafe_index_put",
+      "aten::index_copy",   "aten::index_fill",      "aten::scatter",
+      "aten::masked_fill",  "aten::masked_scatter",  "aten::put",
+      "aten::fill_diagonal"};
+  if (std::ranges::find(kPiecewise, name) != kPiecewise.end()) return true;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (schema.arguments()[i].name() != "beta" || !arguments[i].isScalar()) continue;
+    return arguments[i].toScalar().equal(0);
+  }
+  return false;
+}
+
 /// True for arguments that are written although the schema calls them read.
 bool is_written_in_secret(const c10::FunctionSchema& schema,
                           const std::vector<c10::IValue>& arguments, std::string_view argument) {
@@ -104,7 +124,13 @@ Accesses accesses_of(const c10::FunctionSchema& schema, const std::vector<c10::I
       use = Use::kReadAndWrite;
     }
     for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
-      if (tensor.defined() && !tensor.is_cpu()) add_access(accesses, tensor, use);
+      if (!tensor.defined() || tensor.is_cpu()) return;
+      const std::size_t first = accesses.size();
+      add_access(accesses, tensor, use);
+      if (!passes_on(schema, arguments, i)) return;
+      for (std::size_t added = first; added < accesses.size(); ++added) {
+        accesses[added].may_be_unwritten = true;
+      }
     });
   }
   return accesses;

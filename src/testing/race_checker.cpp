@@ -26,7 +26,7 @@ Accesses whole_block(Address begin, Address end) {
 
 /// A task that is looked at, and what has happened before it.
 struct RaceChecker::Suspect {
-  ActorId actor;
+  ActorId actor = kHost;
   const std::string& name;
   const Accesses& accesses;
   VectorClock seen;
@@ -138,10 +138,10 @@ std::optional<RaceReport> RaceChecker::check(const Suspect& suspect, const Acces
            layout.touches(begin, end);
   };
   Address reached = layout.begin();
-  memory_.any_cell(layout.begin(), layout.end(), [&](Address cell_begin, const Cell& cell) {
-    const Address begin = std::max(cell_begin, layout.begin());
+  memory_.any_cell(layout.begin(), layout.end(), [&](Address first, const Cell& cell) {
+    const Address begin = std::max(first, layout.begin());
     const Address end = std::min(cell.end, layout.end());
-    if (cell_begin > reached && layout.touches(reached, cell_begin)) return true;
+    if (first > reached && layout.touches(reached, first)) return true;
     reached = cell.end;
     const auto is = [&](RaceKind kind) {
       found = report(kind, suspect, access, cell.writes.empty() ? nullptr : &cell.writes.front(),
@@ -211,9 +211,9 @@ RaceReport RaceChecker::report(RaceKind kind, const Suspect& suspect, const Acce
     return "'" + task.name + "' (" + task.stream + ", task " + std::to_string(task.number) + ")";
   };
   const std::string use = name(report.second) +
-                          (suspect.frees   ? " gives back "
-                           : access.writes ? " writes "
-                                           : " reads ") +
+                          (suspect.frees                                      ? " gives back "
+                           : access.writes && kind != RaceKind::kNeverWritten ? " writes "
+                                                                              : " reads ") +
                           describe_range(begin, end);
   switch (kind) {
     case RaceKind::kUnordered: {

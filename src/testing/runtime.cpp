@@ -111,8 +111,13 @@ void Runtime::synchronize(c10::DeviceIndex index) {
   chosen.errors.rethrow();
 }
 
+void Runtime::host_call(FaultPoint point) {
+  faults_.enter(point);
+  monitor_.host_work(FaultScript::take_delay());
+}
+
 void Runtime::empty_cache() {
-  faults_.enter(FaultPoint::kRelease);
+  host_call(FaultPoint::kRelease);
   for (SimulatedDevice& each : devices_) {
     each.counters.add(&SimulatorCounters::cache_releases);
     each.pool.release_cached();

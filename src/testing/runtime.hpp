@@ -48,6 +48,9 @@ class Runtime {
   [[nodiscard]] FaultScript& faults() noexcept { return faults_; }
   [[nodiscard]] bool deferred() const noexcept { return deferred_; }
 
+  /// A call that queues nothing: lets the fault script fail it, or take time of the host.
+  void host_call(FaultPoint point);
+
   std::atomic<SimulatedStatistics> statistics = SimulatedStatistics::kComplete;
 
   [[nodiscard]] c10::DeviceIndex device_count() const noexcept;

@@ -216,6 +216,14 @@ void Simulator::set_costs(CostModel costs) {
           std::to_string(rate));
     }
   }
+  for (const std::chrono::nanoseconds duration :
+       {costs.copy_latency, costs.kernel_latency, costs.enqueue, costs.query, costs.allocate_cached,
+        costs.allocate_segment, costs.release_segment}) {
+    if (duration < std::chrono::nanoseconds::zero()) {
+      throw InvalidArgument("simulated accelerator: a cost must not be negative, got " +
+                            std::to_string(duration.count()) + " ns");
+    }
+  }
   Runtime::get().monitor().set_costs(std::move(costs));
 }
 

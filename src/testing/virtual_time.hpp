@@ -48,7 +48,7 @@ class VirtualTime {
   bool recording = false;
 
   /// Queues a task; its cost comes on top of the time of queueing.
-  void run(ActorId stream, const std::string& name, Engine engine, Nanoseconds cost);
+  void run(ActorId id, const std::string& name, Engine engine, Nanoseconds cost);
 
   /// When what is queued on `stream` will be done.
   [[nodiscard]] Nanoseconds tail(ActorId stream) const;

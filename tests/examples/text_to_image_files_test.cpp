@@ -9,6 +9,7 @@
 #include <png.h>
 
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -69,6 +70,23 @@ TEST(PngFileTest, SaysWhyAFileCannotBeWritten) {
   EXPECT_THROW(write_png("/nonexistent/x.png", {}), std::runtime_error);
   EXPECT_THROW(require_writable("/nonexistent/x.png"), std::runtime_error);
   EXPECT_THROW(require_writable("/tmp"), std::runtime_error);
+  EXPECT_THROW(require_writable("/dev/null"), std::runtime_error) << "it would be replaced";
+}
+
+TEST(PngFileTest, WritesThroughALinkAndLeavesItsNeighboursAlone) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("png_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const auto link = folder / "link.png";
+  const auto neighbour = folder / "link.png.tmp";
+  std::filesystem::create_symlink(folder / "target.png", link);
+  std::ofstream(neighbour) << "mine";
+  require_writable(link);
+  write_png(link, std::vector<Picture>(1));
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_GT(std::filesystem::file_size(folder / "target.png"), 0U);
+  EXPECT_EQ(std::filesystem::file_size(neighbour), 4U);
+  std::filesystem::remove_all(folder);
 }
 
 class GuardedHostMemoryTest : public ::testing::Test {

@@ -14,6 +14,7 @@
 #include <string>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <vector>
 
 namespace text_to_image {
 namespace {
@@ -235,10 +236,34 @@ TEST_F(ProgramTest, RefusesACapacityThatIsNoSizeOrNotOfASimulation) {
 }
 
 TEST_F(ProgramTest, RefusesUnknownFlagsAndValues) {
-  EXPECT_NE(run("--colour").code, 0);
-  EXPECT_NE(run("--device tpu").code, 0);
-  EXPECT_NE(run("--retention sometimes").code, 0);
-  EXPECT_NE(run("--steps 0").code, 0);
+  EXPECT_THAT(error_of("--colour"), HasSubstr("--colour"));
+  EXPECT_THAT(error_of("--device tpu"), HasSubstr("tpu"));
+  EXPECT_THAT(error_of("--retention sometimes"), HasSubstr("sometimes"));
+  EXPECT_THAT(error_of("--steps 0"), HasSubstr("--steps"));
+  EXPECT_THAT(error_of("--seed -1"), HasSubstr("'-1' is not a whole number"));
+  EXPECT_THAT(error_of("--seed 99999999999999999999"), HasSubstr("is not a whole number"));
+  EXPECT_THAT(error_of("--guidance nan"), HasSubstr("'nan' is not a number"));
+  EXPECT_THAT(error_of("--capacity ''"), HasSubstr("--capacity: must not be empty"));
+  EXPECT_THAT(error_of("--dlo-offload-components ''"), HasSubstr("must not be empty"));
+  EXPECT_THAT(error_of("--evaluate --prompt circle"), HasSubstr("--prompt"));
+}
+
+TEST_F(ProgramTest, RefusesWeightsThatAreNoNumbers) {
+  const fs::path weights = own_weights();
+  const auto file = weights / "transformer.safetensors";
+  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+  const std::vector<char> ones(1'000'000, '\xff');
+  stream.seekp(static_cast<std::streamoff>(fs::file_size(file)) - 1'000'000);
+  stream.write(ones.data(), 1'000'000);
+  stream.close();
+  EXPECT_THAT(error_of(kQuick + "--device cpu --weights " + weights.string()),
+              HasSubstr("not made of numbers"));
+}
+
+TEST_F(ProgramTest, SaysThatItsReportCannotBeWritten) {
+  const Result result = run(kQuick + "--device cpu --json > /dev/full");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.error, HasSubstr("standard output"));
 }
 
 TEST_F(ProgramTest, ExplainsItsFlags) {

@@ -186,6 +186,20 @@ TEST_F(PinnedModuleStagerLayoutTest, EveryLayoutKeepsItsStridesAndItsValues) {
   EXPECT_TRUE(tensors[8].tensor.is_neg());
 }
 
+TEST_F(PinnedModuleStagerLayoutTest, NamesOfDimensionsStay) {
+  const at::Tensor image = at::rand({2, 3});
+  const at::Dimname height = at::Dimname::fromSymbol(at::Symbol::dimname("H"));
+  const at::Dimname width = at::Dimname::fromSymbol(at::Symbol::dimname("W"));
+  at::internal_set_names_inplace(image, {{height, width}});
+  const auto stager = stage({{"image", image}});
+  const auto named = [&] { return image.has_names() && image.names()[1] == width; };
+  EXPECT_TRUE(named());
+  stager->load();
+  EXPECT_TRUE(named());
+  stager->offload();
+  EXPECT_TRUE(named());
+}
+
 TEST_F(PinnedModuleStagerLayoutTest, AViewPinsTheBytesItCoversAndNotItsStorage) {
   const at::Tensor big = at::rand({1024, 1024});
   EXPECT_EQ(stage({{"row", big[3]}})->pinned_bytes(), 4096);

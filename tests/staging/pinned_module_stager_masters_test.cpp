@@ -122,14 +122,39 @@ TEST_F(PinnedModuleStagerMastersTest, HostMemoryThatEndsHalfwayIsGivenBackAndNot
   const auto tensors = numbered_tensors(3, 128);
   const void* before = tensors[0].tensor.data_ptr();
   memory->allocations_allowed = 2;
-  EXPECT_THAT(failure(tensors, {.chunk_bytes_max = 512}), HasSubstr("no more memory"));
+  EXPECT_THAT(failure(tensors, {.strict_pinning = true, .chunk_bytes_max = 512}),
+              HasSubstr("no more memory"));
   EXPECT_EQ(memory->live, 0);
   EXPECT_EQ(tensors[0].tensor.data_ptr(), before);
 }
 
+// case C16, of a provider whose memory is pinned from the start.
+TEST_F(PinnedModuleStagerMastersTest, HostMemoryThatIsRefusedIsReplacedByPageableWithOneWarning) {
+  context = DeviceContext::create(device(), {.telemetry = telemetry, .sink = sink});
+  ASSERT_EQ(context->host_memory()->name(), "host_allocator");
+  const auto pinned = simulator.pinned_bytes();
+  simulator.faults().fail(testing::FaultPoint::kPin, testing::FaultWhen::nth(2),
+                          testing::Fault::kAccelerator);
+  const auto tensors = numbered_tensors(3, 128);
+  const auto stager = stage(tensors, {.name = "vae", .chunk_bytes_max = 512});
+  EXPECT_EQ(stager->pinned_bytes(), 0);
+  EXPECT_EQ(simulator.pinned_bytes(), pinned) << "the first chunk was given back";
+  ASSERT_EQ(count_events(EventKind::kPinningFailed), 1U);
+  EXPECT_EQ(sink->events()[0].bytes, 3 * 512);
+  EXPECT_THAT(sink->events()[0].message, HasSubstr("refused 512 bytes"));
+  stager->load();
+  expect_numbered(tensors);
+  stager->offload();
+
+  simulator.faults().fail(testing::FaultPoint::kPin, testing::FaultWhen::nth(1),
+                          testing::Fault::kAccelerator);
+  EXPECT_THAT(failure(numbered_tensors(1, 128), {.strict_pinning = true}),
+              HasSubstr("refused 512 bytes"));
+}
+
 TEST_F(PinnedModuleStagerMastersTest, HostMemoryThatIsNotAlignedIsRefusedAndGivenBack) {
   memory->shift = 256;
-  EXPECT_THAT(failure(numbered_tensors(1, 128), {.name = "vae"}),
+  EXPECT_THAT(failure(numbered_tensors(1, 128), {.name = "vae", .strict_pinning = true}),
               AllOf(HasSubstr("'vae'"), HasSubstr("'used'"), HasSubstr("not aligned to 512")));
   EXPECT_EQ(memory->live, 0);
 }

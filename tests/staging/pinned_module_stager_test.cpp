@@ -341,6 +341,7 @@ TEST_F(PinnedModuleStagerTest, OptionsOutOfRangeAreErrorsThatNameThem) {
     return "accepted";
   };
   EXPECT_THAT(message({.alignment = 8}), HasSubstr("alignment must be a power of two"));
+  EXPECT_THAT(message({.alignment = 8192}), HasSubstr("from 16 to 4096, got 8192"));
   EXPECT_THAT(message({.alignment = 768}), HasSubstr("got 768"));
   EXPECT_THAT(message({.chunk_bytes_max = 0}), HasSubstr("chunk_bytes_max must be more than 0"));
   EXPECT_THROW(PinnedModuleStager({}, nullptr), InvalidArgument);

@@ -5,7 +5,8 @@
 #include <offstage/base/error.hpp>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/cat.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/baddbmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
@@ -157,6 +158,23 @@ TEST_F(RaceReportTest, ReadingWhatNothingWroteIsFound) {
 TEST_F(RaceReportTest, MovingFreshBytesToALargerStorageIsNoReadOfThem) {
   at::Tensor fresh = at::empty({8}, on_device());
   EXPECT_NO_THROW(fresh.resize_({1000}));
+}
+
+TEST_F(RaceReportTest, OldValuesThatAreOnlyPassedOnNeedNotBeWritten) {
+  const auto fresh = [&] { return at::empty({4, 4}, on_device()); };
+  const at::Tensor ones = at::ones({4, 4}, on_device());
+  const at::Tensor index = at::zeros({1}, on_device().dtype(at::kLong));
+  EXPECT_NO_THROW((void)at::addmm(fresh(), ones, ones, /*beta=*/0));
+  EXPECT_NO_THROW((void)at::baddbmm(fresh().view({1, 4, 4}), ones.view({1, 4, 4}),
+                                    ones.view({1, 4, 4}), /*beta=*/0));
+  EXPECT_NO_THROW((void)fresh().index_copy_(0, index, ones.narrow(0, 0, 1)));
+  EXPECT_NO_THROW((void)fresh().index_put_({index}, ones[0]));
+  EXPECT_NO_THROW((void)fresh().scatter_(0, index.view({1, 1}), ones));
+  EXPECT_NO_THROW((void)fresh().masked_fill_(ones.gt(0), 2.0));
+  EXPECT_NO_THROW((void)fresh().clone());
+  EXPECT_THAT(race_of([&] { (void)at::addmm(fresh(), ones, ones); }), HasSubstr("' (sim:0"));
+  EXPECT_THAT(race_of([&] { (void)fresh().add_(1); }), HasSubstr(" reads bytes [0, 64)"));
+  EXPECT_THAT(race_of([&] { (void)fresh().cpu(); }), HasSubstr("'copy to the host'"));
 }
 
 TEST_F(RaceReportTest, ATensorOverFreedMemoryIsFound) {

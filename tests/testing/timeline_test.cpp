@@ -9,6 +9,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Event.h>
 
 #include <chrono>
@@ -171,6 +172,25 @@ TEST_F(TimelineTest, SpansAreKeptWhileRecordingIsOn) {
   EXPECT_EQ(timeline.spans[0].end, microseconds(200));
 }
 
+TEST_F(TimelineTest, ADelayIsOfItsCallAndOfNoOther) {
+  at::Tensor device = device_bytes(64);
+  FaultScript& faults = simulator_.faults();
+  faults.delay(FaultPoint::kKernel, FaultWhen::nth(1), microseconds(7));
+  faults.fail(FaultPoint::kKernel, FaultWhen::nth(1), Fault::kLibTorch);
+  const auto hits = faults.hits();
+  EXPECT_THROW(device.fill_(1), c10::Error);
+  EXPECT_EQ(faults.hits(), hits + 1) << "one call, two rules";
+  device.fill_(1);
+  default_stream().synchronize();
+  EXPECT_EQ(simulator_.timeline().host, microseconds(100)) << "the delay went with its call";
+  faults.delay(FaultPoint::kPin, FaultWhen::nth(1), microseconds(30));
+  (void)pinned_bytes(8);
+  EXPECT_EQ(simulator_.timeline().host, microseconds(130));
+  faults.delay(FaultPoint::kStatistics, FaultWhen::nth(1), microseconds(5));
+  (void)c10::getDeviceAllocator(simulator_.device().type())->getMemoryInfo(0);
+  EXPECT_EQ(simulator_.timeline().host, microseconds(135));
+}
+
 TEST_F(TimelineTest, ADelayOfTheFaultScriptIsAddedToTheTask) {
   at::Tensor device = device_bytes(64);
   simulator_.faults().delay(FaultPoint::kKernel, FaultWhen::nth(2), microseconds(7));
@@ -217,6 +237,9 @@ TEST_F(TimelineTest, FiguresAreTheSameInEveryRun) {
 TEST_F(TimelineTest, RatesAndDurationsAreChecked) {
   CostModel costs;
   costs.h2d_bandwidth = 0;
+  EXPECT_THROW(simulator_.set_costs(costs), InvalidArgument);
+  costs = {};
+  costs.copy_latency = nanoseconds(-1);
   EXPECT_THROW(simulator_.set_costs(costs), InvalidArgument);
   EXPECT_THROW(simulator_.advance_host(nanoseconds(-1)), InvalidArgument);
 }

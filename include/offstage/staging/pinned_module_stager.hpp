@@ -27,10 +27,12 @@ struct StagerOptions {
   std::string name = "component";
   /// False: masters stay pageable, and loads block the host while they copy.
   bool pin_memory = true;
-  /// True: pinning that fails is an error. False: the masters stay pageable, with one warning.
+  /// True: pinned memory that cannot be had is an error. False: the masters, or those chunks that
+  /// cannot be pinned, are pageable, with one warning (`EventKind::kPinningFailed`).
   bool strict_pinning = false;
-  /// Alignment of each storage in bytes, a power of two of at least 16. The default is what device
-  /// allocators give themselves; below 256 the results may differ from an unstaged run.
+  /// Alignment of each storage in bytes, a power of two from 16 to 4096 (a page of the host). The
+  /// default is what device allocators give themselves; below 256 the results may differ from an
+  /// unstaged run.
   std::int64_t alignment = 512;
   /// Upper bound in bytes of one piece of device memory and of one copy. A component is moved in as
   /// few pieces as this allows; a single storage is never split.

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "testing/virtual_time.hpp"
+
+#include <gtest/gtest.h>
+
+namespace offstage::testing::detail {
+namespace {
+
+TEST(VirtualTimeTest, AnEngineGivesTheEarliestGapThatIsLongEnough) {
+  EngineSchedule engine;
+  const auto take = [&](int ready, int cost) {
+    return engine.take(Nanoseconds(ready), Nanoseconds(cost)).count();
+  };
+  EXPECT_EQ(take(10, 5), 10);
+  EXPECT_EQ(take(0, 5), 0) << "in front of it";
+  EXPECT_EQ(take(0, 8), 15) << "the gap from 5 to 10 is too short";
+  EXPECT_EQ(take(4, 5), 5) << "and this fits into it exactly";
+  EXPECT_EQ(take(0, 1), 23);
+  engine.forget_before(Nanoseconds(30));
+  EXPECT_EQ(take(30, 1), 30);
+}
+
+TEST(VirtualTimeTest, TheMakespanIsTheEndOfTheLastTaskOrTheHostsClock) {
+  VirtualTime time(1);
+  time.add_stream(0, "s");
+  time.run(1, "kernel", Engine::kCompute, Nanoseconds(50'000));
+  const auto queued = time.costs.enqueue;
+  EXPECT_EQ(time.timeline().makespan, queued + Nanoseconds(50'000));
+  time.host_work(Nanoseconds(100'000));
+  EXPECT_EQ(time.timeline().makespan, queued + Nanoseconds(100'000));
+}
+
+}  // namespace
+}  // namespace offstage::testing::detail
