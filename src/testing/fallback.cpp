@@ -2,9 +2,11 @@
 #include "kernel_library.hpp"
 #include "kernel_work.hpp"
 #include "registration.hpp"
+#include "result_shapes.hpp"
 #include "runtime.hpp"
 #include "tensor_access.hpp"
 #include "tensor_alias.hpp"
+#include "value_mapper.hpp"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
@@ -16,11 +18,9 @@
 #include <c10/util/strides.h>
 
 #include <algorithm>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -29,58 +29,6 @@ namespace testing::detail {
 namespace {
 
 using torch::jit::Stack;
-
-// Replaces every tensor of a value, the same one by the same one, and every device.
-class ValueMapper {
- public:
-  ValueMapper(c10::Device device, std::function<at::Tensor(const at::Tensor&)> map)
-      : device_(device), map_(std::move(map)) {}
-
-  c10::IValue operator()(const c10::IValue& value) {
-    if (value.isTensor()) return map(value.toTensor());
-    if (value.isDevice()) return device_;
-    if (value.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(map(tensor));
-      return list;
-    }
-    if (value.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
-        list.push_back(tensor ? std::optional(map(*tensor)) : std::nullopt);
-      }
-      return list;
-    }
-    return value;
-  }
-
-  Stack operator()(const Stack& stack) {
-    Stack mapped;
-    mapped.reserve(stack.size());
-    for (const c10::IValue& value : stack) mapped.push_back((*this)(value));
-    return mapped;
-  }
-
- private:
-  at::Tensor map(const at::Tensor& tensor) {
-    if (!tensor.defined()) return tensor;
-    at::Tensor& mapped = known_[tensor.unsafeGetTensorImpl()];
-    if (!mapped.defined()) mapped = map_(tensor);
-    return mapped;
-  }
-
-  c10::Device device_;
-  std::function<at::Tensor(const at::Tensor&)> map_;
-  std::unordered_map<c10::TensorImpl*, at::Tensor> known_;
-};
-
-void for_each_tensor(const Stack& stack, const std::function<void(const at::Tensor&)>& visit) {
-  ValueMapper mapper(at::kCPU, [&](const at::Tensor& tensor) {
-    visit(tensor);
-    return tensor;
-  });
-  for (const c10::IValue& value : stack) mapper(value);
-}
 
 bool is_simulated(const at::Tensor& tensor) {
   return tensor.device().type() == kSimulated;
@@ -100,14 +48,16 @@ bool takes_host_indices(const c10::OperatorHandle& op) {
 c10::DeviceIndex common_device(const c10::OperatorHandle& op, const Stack& arguments) {
   std::optional<c10::Device> device;
   const bool host_indices = takes_host_indices(op);
-  for_each_tensor(arguments, [&](const at::Tensor& tensor) {
+  const auto look = [&](const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
     if (tensor.is_cpu() && (tensor.dim() == 0 || host_indices)) return;
     if (!device) device = tensor.device();
     TORCH_CHECK(tensor.device() == *device && is_simulated(tensor),
                 "Expected all tensors to be on the same device, but found at least two devices, ",
                 *device, " and ", tensor.device(), ", in ", op.operator_name(),
                 " (or none on the simulated accelerator)");
-  });
+  };
+  for (const c10::IValue& value : arguments) for_each_tensor(value, look);
   if (!device) {
     for (const c10::IValue& value : arguments) {
       if (value.isDevice()) device = value.toDevice();
@@ -172,7 +122,7 @@ class Call {
       const at::AutoDispatchBelowADInplaceOrView guard;
       enqueue();
       for (std::size_t i = 0; i < op_.schema().returns().size(); ++i) {
-        stack.push_back(written_argument(i));
+        stack.push_back(results_.empty() ? written_argument(i) : c10::IValue(results_[i]));
       }
     } else {
       const at::AutoDispatchBelowADInplaceOrView guard;
@@ -181,24 +131,57 @@ class Call {
   }
 
  private:
-  // True if every result is a written argument whose shape is known before the computation. Empty
-  // `out` arguments get the shape that they will have.
+  // True if the shape of every result is known before the computation. Empty `out` arguments get
+  // the shape that they will have, and results that are new tensors are made.
   bool can_be_queued() {
     const auto& schema = op_.schema();
-    for (const c10::Argument& result : schema.returns()) {
-      if (!is_written(result)) return false;
-    }
-    if (draws_random_numbers() || !op_.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) {
-      return false;
-    }
+    const auto written = std::ranges::count_if(schema.returns(), &is_written);
+    if (written != 0 && written != std::ssize(schema.returns())) return false;
+    if (draws_random_numbers()) return false;
     Stack meta = ValueMapper(at::kMeta, to_meta)(arguments_);
-    Stack results = meta;
+    std::optional<std::vector<at::Tensor>> shapes;
     try {
       const at::AutoDispatchBelowADInplaceOrView guard;
-      op_.callBoxed(&results);
+      shapes = shapes_of_results(meta);
     } catch (const c10::Error&) {
       return false;  // No shape function, or a wrong argument: then the kernel itself will say so.
     }
+    if (!shapes) return false;
+    return written == 0 ? make_results(*shapes) : shape_written_arguments(meta);
+  }
+
+  // Written arguments in `meta` get their shapes too.
+  std::optional<std::vector<at::Tensor>> shapes_of_results(Stack& meta) {
+    const auto& returns = op_.schema().returns();
+    const Stack operands = ValueMapper(at::kCPU, to_operand)(arguments_);
+    if (auto shapes = result_shapes(op_, operands, meta)) {
+      for (std::size_t i = 0; i < returns.size(); ++i) {
+        if (is_written(returns[i])) meta[written_index(i)] = shapes->at(i);
+      }
+      return shapes;
+    }
+    if (!op_.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) return std::nullopt;
+    Stack results = meta;
+    op_.callBoxed(&results);
+    std::vector<at::Tensor> shapes;
+    for (const c10::IValue& result : results) {
+      if (!result.isTensor()) return std::nullopt;
+      shapes.push_back(result.toTensor());
+    }
+    return shapes;
+  }
+
+  bool make_results(const std::vector<at::Tensor>& shapes) {
+    for (const at::Tensor& shape : shapes) {
+      results_.push_back(at::_ops::empty_strided::call(
+          c10::fromIntArrayRefSlow(shape.sizes()), c10::fromIntArrayRefSlow(shape.strides()),
+          shape.scalar_type(), at::kStrided, c10::Device(kSimulated, index_), std::nullopt));
+    }
+    return !results_.empty();
+  }
+
+  bool shape_written_arguments(const Stack& meta) {
+    const auto& schema = op_.schema();
     for (std::size_t i = 0; i < arguments_.size(); ++i) {
       if (!is_written(schema.arguments()[i])) continue;
       if (!arguments_[i].isTensor()) return false;
@@ -216,6 +199,8 @@ class Call {
     for (const c10::Argument& argument : op_.schema().arguments()) {
       if (argument.type()->str().starts_with("Generator")) return true;
     }
+    const auto dropout = op_.schema().argumentIndexWithName("dropout_p");
+    if (dropout && arguments_[static_cast<std::size_t>(*dropout)].toDouble() == 0) return false;
     return op_.hasTag(at::Tag::nondeterministic_seeded);
   }
 
@@ -255,7 +240,28 @@ class Call {
   void enqueue() {
     // The worker's alone from here on: the mapper's own references are gone before it starts.
     auto operands = std::make_shared<Stack>(ValueMapper(at::kCPU, to_operand)(arguments_));
-    Runtime::get().monitor().submit(stream_, make_work(make_task(std::move(operands), nullptr)));
+    if (results_.empty()) {
+      Runtime::get().monitor().submit(stream_, make_work(make_task(std::move(operands), nullptr)));
+      return;
+    }
+    std::vector<at::Tensor> targets;
+    for (const at::Tensor& result : results_) targets.push_back(alias_on_cpu(result));
+    auto computed = std::make_shared<Stack>();
+    Work work = make_work([op = op_, compute = make_task(std::move(operands), computed.get()),
+                           computed, targets = std::move(targets)] {
+      compute();
+      for (std::size_t i = 0; i < targets.size(); ++i) {
+        const at::Tensor& result = computed->at(i).toTensor();
+        TORCH_CHECK(result.sizes() == targets[i].sizes() &&
+                        result.scalar_type() == targets[i].scalar_type(),
+                    "simulated accelerator: ", op.operator_name(), " returned ", result.sizes(),
+                    " instead of ", targets[i].sizes());
+        if (result.numel() != 0) copy_on_worker(targets[i], result);
+      }
+      computed->clear();
+    });
+    for (const at::Tensor& result : results_) add_access(work.accesses, result, Use::kWrite);
+    Runtime::get().monitor().submit(stream_, std::move(work));
   }
 
   void run_and_wait(Stack& stack) {
@@ -315,8 +321,8 @@ class Call {
     Runtime::get().monitor().submit(stream_, std::move(work));
   }
 
-  // The argument that the result at `result_index` is.
-  const c10::IValue& written_argument(std::size_t result_index) const {
+  // Where the argument is that the result at `result_index` is.
+  std::size_t written_index(std::size_t result_index) const {
     const auto& schema = op_.schema();
     const auto& sets = schema.returns()[result_index].alias_info()->beforeSets();
     const auto& arguments = schema.arguments();
@@ -324,11 +330,16 @@ class Call {
       return argument.alias_info() != nullptr && argument.alias_info()->beforeSets() == sets;
     });
     TORCH_INTERNAL_ASSERT(found != arguments.end());
-    return arguments_[static_cast<std::size_t>(found - arguments.begin())];
+    return static_cast<std::size_t>(found - arguments.begin());
+  }
+
+  const c10::IValue& written_argument(std::size_t result_index) const {
+    return arguments_[written_index(result_index)];
   }
 
   const c10::OperatorHandle op_;
   const Stack arguments_;
+  std::vector<at::Tensor> results_;  // New tensors that a queued task will fill.
   const c10::DeviceIndex index_;
   SimulatedDevice& device_;
   StreamQueue& stream_;

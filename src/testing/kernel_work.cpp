@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernel_work.hpp"
 #include "tensor_access.hpp"
+#include "value_mapper.hpp"
 
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <string_view>
 
 OFFSTAGE_NAMESPACE_BEGIN
@@ -15,19 +15,6 @@ namespace {
 
 bool is_written(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-}
-
-void for_each_tensor(const c10::IValue& value,
-                     const std::function<void(const at::Tensor&)>& visit) {
-  if (value.isTensor()) {
-    visit(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector()) visit(tensor);
-  } else if (value.isOptionalTensorList()) {
-    for (const auto& tensor : value.toOptionalTensorVector()) {
-      if (tensor) visit(*tensor);
-    }
-  }
 }
 
 /// In-place operations that do not look at what was there.

@@ -19,8 +19,8 @@ SIDE_LAYERS = {"warm_up": LAYERS, "observe": ["base"], "testing": LAYERS + ["war
 TOP_LEVEL = {"CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md",
              "cmake", "docs", "examples", "include", "src", "tests"}
 # Folders of tests/ that mirror no layer.
-OTHER_TESTS = {"bench", "contract", "docs", "examples", "fault", "gpu", "lint", "package", "sim",
-               "support"}
+OTHER_TESTS = {"bench", "contract", "docs", "examples", "fault", "gpu", "lint", "models",
+               "package", "sim", "support"}
 
 # Headers without a test of their name, and why.
 NO_TEST = {

@@ -1,72 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "simulator_fixture.hpp"
+#include "simulator_compute_fixture.hpp"
 
 #include <torch/nn.h>
-
-#include <functional>
-#include <optional>
-#include <vector>
 
 namespace offstage::testing {
 namespace {
 
-using Tensors = std::vector<at::Tensor>;
-
-class SimulatorKernelsTest : public SimulatorTest {
- protected:
-  void SetUp() override {
-    SimulatorTest::SetUp();
-    at::manual_seed(7);
-    inference_.emplace();
-  }
-  void TearDown() override {
-    inference_.reset();
-    SimulatorTest::TearDown();
-  }
-
-  // Runs `compute` on the CPU and on the device, and wants the same bytes.
-  void expect_same(const Tensors& inputs,
-                   const std::function<at::Tensor(const Tensors&)>& compute) const {
-    const at::Tensor expected = compute(inputs);
-    Tensors moved;
-    for (const at::Tensor& input : inputs) moved.push_back(input.to(simulator_.device()));
-    expect_same(compute(moved), expected);
-  }
-
-  void expect_same(const at::Tensor& result, const at::Tensor& expected) const {
-    ASSERT_EQ(result.device(), simulator_.device());
-    EXPECT_EQ(result.scalar_type(), expected.scalar_type());
-    EXPECT_EQ(result.sizes(), expected.sizes());
-    EXPECT_EQ(result.strides(), expected.strides());
-    EXPECT_TRUE(at::equal(result.to(at::kCPU), expected));
-  }
-
-  std::optional<c10::InferenceMode> inference_;
-};
+using SimulatorKernelsTest = SimulatorComputeTest;
 
 TEST_F(SimulatorKernelsTest, LinearInTwoAndThreeDimensions) {
   for (const auto& x : {at::randn({3, 5}), at::randn({2, 3, 5})}) {
-    expect_same({x, at::randn({7, 5}), at::randn({7})},
-                [](const Tensors& t) { return at::linear(t[0], t[1], t[2]); });
+    expect_queued({x, at::randn({7, 5}), at::randn({7})},
+                  [](const Tensors& t) { return at::linear(t[0], t[1], t[2]); });
   }
 }
 
 TEST_F(SimulatorKernelsTest, LinearInHalfPrecision) {
-  expect_same({at::randn({3, 8}).to(at::kBFloat16), at::randn({4, 8}).to(at::kBFloat16)},
-              [](const Tensors& t) { return at::linear(t[0], t[1]); });
+  expect_queued({at::randn({3, 8}).to(at::kBFloat16), at::randn({4, 8}).to(at::kBFloat16)},
+                [](const Tensors& t) { return at::linear(t[0], t[1]); });
 }
 
 TEST_F(SimulatorKernelsTest, Convolutions) {
   const at::Tensor x = at::randn({2, 4, 9, 9});
   const Tensors inputs = {x, at::randn({6, 4, 3, 3}), at::randn({6})};
-  expect_same(inputs, [](const Tensors& t) { return at::conv2d(t[0], t[1], t[2], 1, 1); });
-  expect_same(inputs, [](const Tensors& t) { return at::conv2d(t[0], t[1], at::Tensor(), 2); });
-  expect_same({x.contiguous(at::MemoryFormat::ChannelsLast), inputs[1], inputs[2]},
-              [](const Tensors& t) { return at::conv2d(t[0], t[1], t[2], 1, 1); });
-  expect_same({at::randn({2, 4, 9}), at::randn({6, 2, 3})},
-              [](const Tensors& t) { return at::conv1d(t[0], t[1], at::Tensor(), 1, 1, 1, 2); });
-  expect_same({x, at::randn({4, 5, 2, 2})},
-              [](const Tensors& t) { return at::conv_transpose2d(t[0], t[1], at::Tensor(), 2); });
+  expect_queued(inputs, [](const Tensors& t) { return at::conv2d(t[0], t[1], t[2], 1, 1); });
+  expect_queued(inputs, [](const Tensors& t) { return at::conv2d(t[0], t[1], at::Tensor(), 2); });
+  expect_queued({x.contiguous(at::MemoryFormat::ChannelsLast), inputs[1], inputs[2]},
+                [](const Tensors& t) { return at::conv2d(t[0], t[1], t[2], 1, 1); });
+  expect_queued({at::randn({2, 4, 9}), at::randn({6, 2, 3})},
+                [](const Tensors& t) { return at::conv1d(t[0], t[1], at::Tensor(), 1, 1, 1, 2); });
+  expect_queued({x, at::randn({4, 5, 2, 2})},
+                [](const Tensors& t) { return at::conv_transpose2d(t[0], t[1], at::Tensor(), 2); });
 }
 
 TEST_F(SimulatorKernelsTest, EmbeddingAndIndexing) {
@@ -83,39 +47,46 @@ TEST_F(SimulatorKernelsTest, EmbeddingAndIndexing) {
 }
 
 TEST_F(SimulatorKernelsTest, Norms) {
-  expect_same({at::randn({2, 5, 8}), at::randn({8}), at::randn({8})},
-              [](const Tensors& t) { return at::layer_norm(t[0], {8}, t[1], t[2]); });
-  expect_same({at::randn({2, 5, 8})}, [](const Tensors& t) { return at::layer_norm(t[0], {8}); });
-  expect_same({at::randn({2, 8, 4, 4}), at::randn({8}), at::randn({8})},
-              [](const Tensors& t) { return at::group_norm(t[0], 4, t[1], t[2]); });
-  expect_same({at::randn({2, 5, 8}), at::randn({8})},
-              [](const Tensors& t) { return at::rms_norm(t[0], {8}, t[1]); });
+  expect_queued({at::randn({2, 5, 8}), at::randn({8}), at::randn({8})},
+                [](const Tensors& t) { return at::layer_norm(t[0], {8}, t[1], t[2]); });
+  expect_queued({at::randn({2, 5, 8})}, [](const Tensors& t) { return at::layer_norm(t[0], {8}); });
+  expect_queued({at::randn({2, 8, 4, 4}), at::randn({8}), at::randn({8})},
+                [](const Tensors& t) { return at::group_norm(t[0], 4, t[1], t[2]); });
+  expect_queued({at::randn({2, 5, 8}), at::randn({8})},
+                [](const Tensors& t) { return at::rms_norm(t[0], {8}, t[1]); });
 }
 
 TEST_F(SimulatorKernelsTest, Attention) {
   const Tensors qkv = {at::randn({2, 3, 6, 8}), at::randn({2, 3, 6, 8}), at::randn({2, 3, 6, 8})};
-  expect_same(qkv,
-              [](const Tensors& t) { return at::scaled_dot_product_attention(t[0], t[1], t[2]); });
-  expect_same(qkv, [](const Tensors& t) {
+  expect_queued(
+      qkv, [](const Tensors& t) { return at::scaled_dot_product_attention(t[0], t[1], t[2]); });
+  expect_queued(qkv, [](const Tensors& t) {
     return at::scaled_dot_product_attention(t[0], t[1], t[2], {}, 0.0, /*is_causal=*/true);
   });
-  expect_same({qkv[0], qkv[1], qkv[2], at::randn({6, 6}).gt(0)}, [](const Tensors& t) {
+  expect_queued({at::randn({2, 6, 9, 8})}, [](const Tensors& t) {
+    const Tensors parts = t[0].transpose(1, 2).chunk(3, 1);  // Heads beside features, as in models.
+    return at::scaled_dot_product_attention(parts[0], parts[1], parts[2]);
+  });
+  expect_queued({qkv[0], at::randn({2, 3, 5, 8}), at::randn({2, 3, 5, 4})}, [](const Tensors& t) {
+    return at::scaled_dot_product_attention(t[0], t[1], t[2]);  // Not by the fused kernel.
+  });
+  expect_queued({qkv[0], qkv[1], qkv[2], at::randn({6, 6}).gt(0)}, [](const Tensors& t) {
     return at::scaled_dot_product_attention(t[0], t[1], t[2], t[3]);
   });
-  expect_same(qkv, [](const Tensors& t) {
+  expect_queued(qkv, [](const Tensors& t) {
     return at::softmax(t[0].matmul(t[1].transpose(2, 3)) / 8.0, -1).matmul(t[2]);
   });
 }
 
 TEST_F(SimulatorKernelsTest, PointwiseComparisonsAndChoices) {
-  expect_same({at::randn({4, 6}), at::randn({6})}, [](const Tensors& t) {
+  expect_queued({at::randn({4, 6}), at::randn({6})}, [](const Tensors& t) {
     const at::Tensor sum = (t[0] + t[1]) * 2.5 - t[0] / t[1].abs().add_(1);
     const at::Tensor active = at::silu(sum) + at::gelu(sum) + at::gelu(sum, "tanh");
     return at::where(active > t[1], active.exp(), at::sigmoid(active)).clamp(-1, 1);
   });
-  expect_same({at::randn({4, 6})}, [](const Tensors& t) { return t[0].le(0.25).logical_not(); });
-  expect_same({at::randn({4, 6})}, [](const Tensors& t) { return t[0].mean(-1).var(0, true); });
-  expect_same({at::randn({4, 6})}, [](const Tensors& t) { return t[0].argmax(-1); });
+  expect_queued({at::randn({4, 6})}, [](const Tensors& t) { return t[0].le(0.25).logical_not(); });
+  expect_queued({at::randn({4, 6})}, [](const Tensors& t) { return t[0].mean(-1).var(0, true); });
+  expect_queued({at::randn({4, 6})}, [](const Tensors& t) { return t[0].argmax(-1); });
 }
 
 TEST_F(SimulatorKernelsTest, ShapesPiecesAndCopies) {
@@ -188,7 +159,23 @@ TEST_F(SimulatorKernelsTest, OperandsOnDifferentDevicesAreRefused) {
 TEST_F(SimulatorKernelsTest, WrongArgumentsThrowAtTheCall) {
   const at::Tensor x = at::ones({2, 3}, at::TensorOptions().device(simulator_.device()));
   EXPECT_THROW(x.matmul(x), c10::Error);
-  EXPECT_THROW(x.index_select(0, at::tensor({5}, at::kLong).to(x.device())), c10::Error);
+  EXPECT_THROW(at::conv1d(x.view({1, 2, 3}), at::ones({1, 1, 2}, x.options())), c10::Error);
+  EXPECT_THROW(at::layer_norm(x, {4}), c10::Error);
+}
+
+TEST_F(SimulatorKernelsTest, WrongIndicesThrowAtTheNextSynchronisation) {
+  const at::Tensor x = at::ones({2, 3}, at::TensorOptions().device(simulator_.device()));
+  const at::Tensor index = at::tensor({5}, at::kLong).to(x.device());
+  EXPECT_NO_THROW(x.index_select(0, index)) << "the elements are on the device";
+  EXPECT_THROW(simulator_.synchronize(), c10::Error);
+}
+
+TEST_F(SimulatorKernelsTest, AResultReadOnAnotherStreamWithoutAWaitIsARace) {
+  const at::Tensor table = at::ones({4, 4}, at::TensorOptions().device(simulator_.device()));
+  const at::Tensor rows = at::tensor({1, 0}, at::kLong).to(table.device());
+  const at::Tensor picked = table.index_select(0, rows);
+  const c10::StreamGuard guard(new_stream());
+  EXPECT_THROW(picked + picked, RaceError);
 }
 
 struct Net : torch::nn::Module {

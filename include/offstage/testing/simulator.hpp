@@ -149,10 +149,12 @@ class Fragmentation {
 /// @par What runs when
 /// Operations are queued on the calling thread's current stream and computed by its worker.
 /// Copies with `non_blocking` whose host side is pinned are queued too; others wait for the stream.
-/// Operations whose result has a shape that is not known before they ran, or that draw random
-/// numbers, wait (`kernel_waits`).
+/// Operations whose result has a shape that depends on elements (or is not known to the simulator
+/// before they ran) and those that draw random numbers wait (`kernel_waits`). The layers of usual
+/// nets do not.
 /// @par Errors
-/// What a queued operation throws is kept and thrown by the next synchronisation with its device.
+/// What a queued operation throws is kept and thrown by the next synchronisation with its device:
+/// an index out of range, for example. Shapes that do not fit throw at the call.
 /// An operation with operands on different devices throws at the call, as on a real accelerator;
 /// CPU scalars are allowed. A task that nothing orders behind one that it conflicts with is a race:
 /// `RaceError` from the call that queues it (see `RaceAction`), whatever the timing is.
