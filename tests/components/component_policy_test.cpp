@@ -160,6 +160,7 @@ TEST(ComponentPolicyTest, APolicyThatSaysSomethingNeedsOffloading) {
 
 // --- Unknown names --------------------------------------------------------------------------
 
+// case C39
 TEST(ComponentPolicyTest, AMisspeltNameIsAnErrorWithPlaceNearestNameAndKnownNames) {
   EXPECT_EQ(resolve_error(R"({"text_encodr": false})"),
             "component policy: at '/text_encodr': expected only known names ('audio_vae', "

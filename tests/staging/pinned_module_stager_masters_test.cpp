@@ -152,6 +152,17 @@ TEST_F(PinnedModuleStagerMastersTest, HostMemoryThatIsRefusedIsReplacedByPageabl
               HasSubstr("refused 512 bytes"));
 }
 
+// P03: what others do to the memory that a tensor came from does not reach the master.
+TEST_F(PinnedModuleStagerMastersTest, MemoryThatIsPinnedAlreadyIsCopiedAndNotAdopted) {
+  const at::Tensor source = at::full({128}, 7.0F, at::TensorOptions().pinned_memory(true));
+  const at::Tensor weight = source.detach();
+  const auto stager = stage({{"w", weight}});
+  source.fill_(9.0F);
+  EXPECT_TRUE(at::equal(weight, at::full({128}, 7.0F)));
+  stager->load();
+  EXPECT_TRUE(at::equal(weight.cpu(), at::full({128}, 7.0F)));
+}
+
 TEST_F(PinnedModuleStagerMastersTest, HostMemoryThatIsNotAlignedIsRefusedAndGivenBack) {
   memory->shift = 256;
   EXPECT_THAT(failure(numbered_tensors(1, 128), {.name = "vae", .strict_pinning = true}),

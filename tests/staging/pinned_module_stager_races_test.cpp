@@ -79,6 +79,7 @@ TEST_F(PinnedModuleStagerRacesTest, NothingIsMissing) {
   }
 }
 
+// cases C23 and C27: the memory goes back behind its users, and no edge is redundant.
 TEST_F(PinnedModuleStagerRacesTest, EveryWaitThatIsLeftOutIsARace) {
   Turns turns;
   auto& faults = simulator.faults();

@@ -13,6 +13,7 @@ using ::testing::HasSubstr;
 
 class PinnedModuleStagerTest : public StagingTest {};
 
+// cases C40 (offloaded tensors are whole) and C55 (nothing stays without a successor)
 TEST_F(PinnedModuleStagerTest, TensorsAreOnTheHostThenOnTheDeviceThenOnTheHost) {
   torch::nn::Linear linear(4, 3);
   const at::Tensor weight = linear->weight.detach().clone();
