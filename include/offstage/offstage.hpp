@@ -30,6 +30,7 @@
 #include <offstage/retention/bounded_allocator_cache.hpp>
 #include <offstage/retention/fixed_retention.hpp>
 #include <offstage/retention/retention_policy.hpp>
+#include <offstage/staging/audit_report.hpp>
 #include <offstage/staging/named_tensor.hpp>
 #include <offstage/staging/pinned_module_stager.hpp>
 #include <offstage/staging/stageable.hpp>
