@@ -17,6 +17,7 @@
 #include <offstage/components/component_policy.hpp>
 #include <offstage/components/component_scope.hpp>
 #include <offstage/components/placement.hpp>
+#include <offstage/device/capture_probe.hpp>
 #include <offstage/device/device_context.hpp>
 #include <offstage/device/device_module.hpp>
 #include <offstage/device/generic_telemetry.hpp>
@@ -31,6 +32,8 @@
 #include <offstage/retention/fixed_retention.hpp>
 #include <offstage/retention/retention_policy.hpp>
 #include <offstage/staging/audit_report.hpp>
+#include <offstage/staging/edit_policy.hpp>
 #include <offstage/staging/named_tensor.hpp>
 #include <offstage/staging/pinned_module_stager.hpp>
 #include <offstage/staging/stageable.hpp>
+#include <offstage/staging/trial_run.hpp>

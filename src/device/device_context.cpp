@@ -45,6 +45,7 @@ DeviceContext::DeviceContext(c10::Device device, DeviceContextOptions options)
                      ? std::move(options.telemetry)
                      : TelemetryRegistry().resolve(device_.type())),
       sink_(std::move(options.sink)),
+      capture_probe_(std::move(options.capture_probe)),
       process_id_(::getpid()) {}
 
 std::shared_ptr<DeviceContext> DeviceContext::create(c10::Device device,
@@ -58,6 +59,11 @@ c10::Stream DeviceContext::current_stream() const {
 
 void DeviceContext::synchronize(const c10::Stream& stream) const {
   if (has_streams()) c10::impl::VirtualGuardImpl(device_.type()).synchronizeStream(stream);
+}
+
+bool DeviceContext::is_capturing() const {
+  return capture_probe_ != nullptr && (capture_probe_->is_capturing(current_stream()) ||
+                                       capture_probe_->is_capturing(copy_stream_));
 }
 
 bool DeviceContext::is_creating_process() const noexcept {

@@ -5,7 +5,7 @@
 /// The moves of one component: what is allocated, copied, recorded, waited for and bound, in order.
 
 #include "device_slab.hpp"
-#include "masters.hpp"
+#include "staged_part.hpp"
 #include "storage_group.hpp"
 
 #include <offstage/base/config.hpp>
@@ -16,17 +16,19 @@
 #include <c10/core/Stream.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 OFFSTAGE_NAMESPACE_BEGIN
 namespace detail {
 
-/// Moves a component between its masters and one slab of device memory. Each move prepares all that
-/// can fail, and only then binds the tensors, which cannot.
+/// Moves a component between its masters and device memory. Each move prepares all that can fail,
+/// and only then binds the tensors, which cannot.
 ///
 /// Not thread-safe: its owner serialises the calls. Knows nothing of caches and retries.
 class ComponentMover {
@@ -39,59 +41,72 @@ class ComponentMover {
   ComponentMover(ComponentMover&&) = delete;
   ComponentMover& operator=(ComponentMover&&) = delete;
 
-  /// Binds to the masters and drops the slab. Never throws.
+  /// Binds to the masters and drops the device memory. Never throws.
   ~ComponentMover();
-
-  /// In what pieces device memory is allocated and filled.
-  enum class Pieces : std::uint8_t { kChunks, kStorages };
 
   /// Loads, and makes the current stream wait for the copies; if loaded already, only that.
   /// On an error nothing was bound and no device memory is left.
   /// @return  False if it was loaded already.
   bool load(Pieces pieces);
 
-  /// Orders the copy stream behind all users, binds to the masters, drops the slab. On an error all
-  /// that is done too, but for what the error tells of. Nothing if not loaded.
+  /// Orders the copy stream behind all users, binds to the masters, drops the device memory. On an
+  /// error all that is done too, but for what the error tells of. Nothing if not loaded.
   void offload();
 
   void use_on(const c10::Stream& stream);
   void wait_copies();
 
-  [[nodiscard]] bool is_loaded() const noexcept { return slab_ != nullptr; }
-  [[nodiscard]] const StagingLayout& layout() const noexcept { return layout_; }
-  [[nodiscard]] std::int64_t bytes() const noexcept { return bytes_; }
-  [[nodiscard]] std::int64_t pinned_bytes() const noexcept {
-    return masters_.arena->pinned_bytes();
+  /// Copies the device's bytes into the masters and waits for that. Nothing if not loaded.
+  void write_back();
+  /// Writes values into the masters, and to the device if loaded. If that last step fails, the
+  /// component is offloaded, with the new values.
+  void update(const std::vector<NamedTensor>& values);
+  /// Adopts more tensors. If loaded, they are loaded too; if that fails, all is offloaded.
+  void add(std::string name, StagingLayout layout);
+  /// Gives up what was added under a name. Its tensors stay on their masters.
+  void remove(const std::string& name);
+  /// The paths of tensors whose masters are not what they were when written last.
+  [[nodiscard]] std::vector<std::string> corrupted_paths() const;
+
+  [[nodiscard]] bool is_loaded() const noexcept { return parts_.front()->is_loaded(); }
+  [[nodiscard]] std::span<const std::unique_ptr<StagedPart>> parts() const noexcept {
+    return parts_;
   }
+  [[nodiscard]] std::int64_t bytes() const noexcept;
   [[nodiscard]] std::int64_t still_referenced_bytes() const;
 
  private:
-  void check_bound_to_masters() const;
+  using Parts = std::span<const std::unique_ptr<StagedPart>>;
+  struct Place {
+    std::size_t part = 0;
+    std::size_t tensor = 0;
+  };
+
+  void check_list() const;
   void report_grad_mode();
-  [[nodiscard]] std::vector<c10::Storage> fill(DeviceSlab& slab, Pieces pieces);
-  void copy_to_device(const c10::Storage& to, const at::Tensor& from);
   void record(StreamEvent& event, const c10::Stream& stream);
   void wait_ready(const c10::Stream& stream);
+  void wait_ready_on_all_users();
   [[nodiscard]] std::exception_ptr order_copies_behind_users() noexcept;
-  [[nodiscard]] std::string bind_to_masters() noexcept;
-  void drop_slab(bool is_idle) noexcept;
-  void report_still_referenced() noexcept;
+  void leave(Parts parts);
+  void keep_or_report_edits(Parts parts);
+  [[nodiscard]] std::string bind_to_masters(Parts parts) noexcept;
+  void drop_slabs(Parts parts, bool is_idle) noexcept;
+  void report_still_referenced(StagedPart& part) noexcept;
+  void synchronize_copies();
+  [[nodiscard]] Place find(const std::string& path) const;
+  [[nodiscard]] std::vector<Place> check_values(const std::vector<NamedTensor>& values) const;
+  void update_device(const std::vector<Place>& places);
   void emit(EventKind kind, std::int64_t bytes, std::string_view message) const noexcept;
 
   const std::shared_ptr<DeviceContext> context_;
   const StagerOptions& options_;
   StagerCounters& counters_;
-  StagingLayout layout_;
-  const std::int64_t bytes_;
-  Masters masters_;
+  std::vector<std::unique_ptr<StagedPart>> parts_;  // The first is what it was made with.
 
   StreamEvent ready_;  // The copies of the last load are done. Recorded on the copy stream.
   StreamEvent done_;   // The users of the component are done. Recorded on each in turn.
-
-  // Of the current load; all empty when not loaded.
-  c10::intrusive_ptr<DeviceSlab> slab_;
-  std::vector<c10::Storage> device_storages_;  // One for each group.
-  std::vector<c10::Stream> users_;             // Streams that were made to wait for ready_.
+  std::vector<c10::Stream> users_;  // Of this load: streams that were made to wait for ready_.
 
   std::vector<c10::weak_intrusive_ptr<DeviceSlab>> lingering_;  // Dropped, but still referenced.
   bool grad_mode_reported_ = false;

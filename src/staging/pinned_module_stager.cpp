@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "alias_audit.hpp"
 #include "component_mover.hpp"
 
 #include <offstage/base/error.hpp>
 #include <offstage/base/exception_text.hpp>
 #include <offstage/retention/bounded_allocator_cache.hpp>
 #include <offstage/staging/pinned_module_stager.hpp>
+#include <offstage/staging/trial_run.hpp>
 
 #include <chrono>
 #include <mutex>
@@ -43,18 +45,17 @@ class PinnedModuleStager::Impl {
        StagerOptions options)
       : context_(checked_context(std::move(context))),
         options_(checked_options(std::move(options))),
-        mover_(detail::make_staging_layout(std::move(tensors), options_.name, options_.alignment,
-                                           options_.chunk_bytes_max),
-               context_, options_, counters_) {}
+        mover_(lay_out(std::move(tensors), options_.trial_run), context_, options_, counters_) {}
 
   void load() {
     const CancellationDeferral deferral;  // A move is one step for a cancelled thread too.
     const std::lock_guard lock(mutex_);
     check_process("load");
+    check_not_capturing("load");
     const auto start = std::chrono::steady_clock::now();
     bool out_of_memory = false;
     try {
-      if (!mover_.load(detail::ComponentMover::Pieces::kChunks)) return;
+      if (!mover_.load(detail::Pieces::kChunks)) return;
     } catch (const c10::OutOfMemoryError&) {
       // Only noted here: the exception can hold device memory, so it must be gone before the retry.
       out_of_memory = true;
@@ -72,6 +73,7 @@ class PinnedModuleStager::Impl {
     const std::lock_guard lock(mutex_);
     if (!mover_.is_loaded()) return;
     check_process("offload");
+    check_not_capturing("offload");
     const auto start = std::chrono::steady_clock::now();
     try {
       mover_.offload();
@@ -106,6 +108,49 @@ class PinnedModuleStager::Impl {
     mover_.wait_copies();
   }
 
+  void write_back() {
+    const CancellationDeferral deferral;
+    const std::lock_guard lock(mutex_);
+    check_process("write_back");
+    check_not_capturing("write_back");
+    mover_.write_back();
+  }
+
+  void update(const std::vector<NamedTensor>& values) {
+    change("update", [&] { mover_.update(values); });
+  }
+
+  void add(const std::string& name, std::vector<NamedTensor> tensors) {
+    change("add", [&] {
+      if (name.empty()) throw InvalidArgument(text("add: the name must not be empty"));
+      for (const auto& part : mover_.parts()) {
+        if (part->name() == name)
+          throw InvalidArgument(text("add: '" + name + "' was added before"));
+        check_paths_are_new(part->layout(), tensors);
+      }
+      mover_.add(name, lay_out(std::move(tensors), nullptr));
+    });
+  }
+
+  void remove(const std::string& name) {
+    change("remove", [&] { mover_.remove(name); });
+  }
+
+  [[nodiscard]] std::vector<std::string> corrupted_masters() const {
+    const std::lock_guard lock(mutex_);
+    if (!options_.checksum_masters) {
+      throw StateError(
+          text("corrupted_masters: checksum_masters is off, so there is nothing to "
+               "compare the masters with"));
+    }
+    return mover_.corrupted_paths();
+  }
+
+  [[nodiscard]] AuditReport audit() const {
+    const std::lock_guard lock(mutex_);
+    return audit_;
+  }
+
   [[nodiscard]] bool is_loaded() const {
     const std::lock_guard lock(mutex_);
     return mover_.is_loaded();
@@ -120,9 +165,80 @@ class PinnedModuleStager::Impl {
   }
   [[nodiscard]] const StagerOptions& options() const noexcept { return options_; }
   [[nodiscard]] c10::Device device() const noexcept { return context_->device(); }
-  [[nodiscard]] const detail::ComponentMover& mover() const noexcept { return mover_; }
+
+  /// A sum over the parts of what the component is made of.
+  template <class Figure>
+  [[nodiscard]] auto sum(Figure figure) const {
+    const std::lock_guard lock(mutex_);
+    decltype(figure(*mover_.parts().front())) total = 0;
+    for (const auto& part : mover_.parts()) total += figure(*part);
+    return total;
+  }
 
  private:
+  [[nodiscard]] std::string text(const std::string& message) const {
+    return "component '" + options_.name + "': " + message;
+  }
+
+  /// Checks and audits tensors, and changes nothing.
+  detail::StagingLayout lay_out(std::vector<NamedTensor> tensors,
+                                const std::function<void()>& trial_run) {
+    check_not_capturing("staging");
+    AuditReport audit;
+    if (trial_run) audit = audit_trial_run(tensors, {}, trial_run);
+    detail::StagingLayout layout = detail::make_staging_layout(
+        std::move(tensors), options_.name, options_.alignment, options_.chunk_bytes_max);
+    audit.append(detail::audit_aliases(layout));
+    if (options_.strict_audit && !audit.is_clean()) {
+      throw StagingError(text("refused by its audit:\n" + audit.to_text()));
+    }
+    audit_.append(audit);
+    for (const AuditFinding& finding : audit.findings()) {
+      if (finding.kind == AuditKind::kTiedTensor || context_->sink() == nullptr) continue;
+      context_->sink()->on_event({.kind = EventKind::kAuditFinding,
+                                  .device = context_->device(),
+                                  .component = options_.name,
+                                  .reason = to_string(finding.kind),
+                                  .message = finding.path + ": " + finding.message,
+                                  .bytes = finding.bytes});
+    }
+    return layout;
+  }
+
+  void check_paths_are_new(const detail::StagingLayout& layout,
+                           const std::vector<NamedTensor>& tensors) const {
+    for (const detail::TensorRecord& record : layout.tensors) {
+      for (const NamedTensor& named : tensors) {
+        if (named.path == record.path) {
+          throw InvalidArgument(text("add: a tensor '" + named.path + "' is managed already"));
+        }
+      }
+    }
+  }
+
+  /// One change of the weights. If it had to offload the component, a forced release follows.
+  template <class Change>
+  void change(const char* operation, Change make) {
+    const CancellationDeferral deferral;
+    const std::lock_guard lock(mutex_);
+    check_process(operation);
+    check_not_capturing(operation);
+    const bool was_loaded = mover_.is_loaded();
+    try {
+      make();
+    } catch (...) {
+      if (was_loaded && !mover_.is_loaded()) release_forced();
+      throw;
+    }
+  }
+
+  void check_not_capturing(const char* operation) const {
+    if (!context_->is_capturing()) return;
+    throw StateError(text(std::string(operation) +
+                          ": a graph is being captured; it would keep addresses that the next "
+                          "offload gives away"));
+  }
+
   void check_process(const char* operation) const {
     if (context_->is_creating_process()) return;
     throw StateError("component '" + options_.name + "': " + operation +
@@ -137,7 +253,7 @@ class PinnedModuleStager::Impl {
     emit(EventKind::kOutOfMemoryRetry, mover_.bytes(), std::nullopt);
     release_forced();
     try {
-      mover_.load(detail::ComponentMover::Pieces::kStorages);
+      mover_.load(detail::Pieces::kStorages);
     } catch (...) {
       release_forced();
       throw;
@@ -185,6 +301,7 @@ class PinnedModuleStager::Impl {
   // and events of LibTorch are not thread-safe. It guards all below.
   mutable std::mutex mutex_;
   StagerCounters counters_;
+  AuditReport audit_;  // Before mover_, whose construction fills it.
   std::shared_ptr<BoundedAllocatorCache> cache_;
   detail::ComponentMover mover_;
 };
@@ -211,6 +328,24 @@ void PinnedModuleStager::set_cache(std::shared_ptr<BoundedAllocatorCache> cache)
 void PinnedModuleStager::wait_copies() {
   impl_->wait_copies();
 }
+void PinnedModuleStager::write_back() {
+  impl_->write_back();
+}
+void PinnedModuleStager::update(const std::vector<NamedTensor>& values) {
+  impl_->update(values);
+}
+void PinnedModuleStager::add(const std::string& name, std::vector<NamedTensor> tensors) {
+  impl_->add(name, std::move(tensors));
+}
+void PinnedModuleStager::remove(const std::string& name) {
+  impl_->remove(name);
+}
+std::vector<std::string> PinnedModuleStager::corrupted_masters() const {
+  return impl_->corrupted_masters();
+}
+AuditReport PinnedModuleStager::audit() const {
+  return impl_->audit();
+}
 bool PinnedModuleStager::is_loaded() const {
   return impl_->is_loaded();
 }
@@ -218,22 +353,22 @@ const std::string& PinnedModuleStager::name() const noexcept {
   return impl_->options().name;
 }
 std::int64_t PinnedModuleStager::bytes() const noexcept {
-  return impl_->mover().bytes();
+  return impl_->sum([](const auto& part) { return part.bytes(); });
 }
 c10::Device PinnedModuleStager::device() const noexcept {
   return impl_->device();
 }
 std::int64_t PinnedModuleStager::pinned_bytes() const noexcept {
-  return impl_->mover().pinned_bytes();
+  return impl_->sum([](const auto& part) { return part.arena().pinned_bytes(); });
 }
 std::size_t PinnedModuleStager::chunk_count() const noexcept {
-  return impl_->mover().layout().chunk_bytes.size();
+  return impl_->sum([](const auto& part) { return part.layout().chunk_bytes.size(); });
 }
 std::size_t PinnedModuleStager::storage_count() const noexcept {
-  return impl_->mover().layout().groups.size();
+  return impl_->sum([](const auto& part) { return part.layout().groups.size(); });
 }
 std::size_t PinnedModuleStager::tensor_count() const noexcept {
-  return impl_->mover().layout().tensors.size();
+  return impl_->sum([](const auto& part) { return part.layout().tensors.size(); });
 }
 std::int64_t PinnedModuleStager::still_referenced_bytes() const {
   return impl_->still_referenced_bytes();

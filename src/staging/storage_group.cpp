@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <numeric>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 OFFSTAGE_NAMESPACE_BEGIN
@@ -153,11 +152,16 @@ std::int64_t StagingLayout::padded_bytes() const noexcept {
 StagingLayout make_staging_layout(std::vector<NamedTensor> tensors, const std::string& component,
                                   std::int64_t alignment, std::int64_t chunk_bytes_max) {
   StagingLayout layout;
-  std::unordered_set<const c10::TensorImpl*> seen;
+  std::unordered_map<const c10::TensorImpl*, std::size_t> seen;
   for (NamedTensor& named : tensors) {
     check_stageable(named.tensor, named.path, component);
-    if (!seen.insert(named.tensor.unsafeGetTensorImpl()).second) continue;
-    layout.tensors.push_back(make_record(std::move(named)));
+    const auto [found, is_new] =
+        seen.emplace(named.tensor.unsafeGetTensorImpl(), layout.tensors.size());
+    if (is_new) {
+      layout.tensors.push_back(make_record(std::move(named)));
+    } else if (named.path != layout.tensors[found->second].path) {
+      layout.tensors[found->second].other_paths.push_back(std::move(named.path));
+    }
   }
 
   for (std::vector<Hull>& set : merge_overlapping(make_hulls(layout.tensors))) {

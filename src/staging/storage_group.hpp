@@ -23,6 +23,7 @@ namespace detail {
 /// One managed tensor: the handle shared with its module, and the metadata it had when adopted.
 struct TensorRecord {
   std::string path;
+  std::vector<std::string> other_paths;  ///< The same tensor, listed again.
   at::Tensor tensor;
   std::size_t group = 0;            ///< Index of its storage group.
   std::int64_t storage_offset = 0;  ///< In elements of its dtype, from the start of the group.

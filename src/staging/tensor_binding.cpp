@@ -4,12 +4,27 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/core/TensorOptions.h>
+#include <torch/csrc/autograd/variable.h>
 
+#include <mutex>
 #include <optional>
 #include <utility>
 
 OFFSTAGE_NAMESPACE_BEGIN
 namespace detail {
+
+namespace {
+
+/// A graph that is still alive keeps the tensor's accumulator, which expects gradients on the
+/// device that the tensor was on. The next forward pass must make a new one.
+void forget_grad_accumulator(const c10::TensorImpl& impl) noexcept {
+  auto* const meta = static_cast<torch::autograd::AutogradMeta*>(impl.autograd_meta());
+  if (meta == nullptr || !meta->requires_grad_) return;
+  const std::lock_guard lock(meta->mutex_);
+  meta->grad_accumulator_.reset();
+}
+
+}  // namespace
 
 std::vector<at::Tensor> make_views(const StagingLayout& layout,
                                    std::span<const c10::Storage> storages) {
@@ -41,7 +56,9 @@ std::vector<at::Tensor> make_views(const StagingLayout& layout,
 }
 
 void bind(const TensorRecord& record, const at::Tensor& view) noexcept {
-  record.tensor.unsafeGetTensorImpl()->shallow_copy_from(view.getIntrusivePtr());
+  c10::TensorImpl* impl = record.tensor.unsafeGetTensorImpl();
+  impl->shallow_copy_from(view.getIntrusivePtr());
+  forget_grad_accumulator(*impl);
 }
 
 bool is_bound_to(const TensorRecord& record, const c10::Storage& storage) noexcept {

@@ -25,7 +25,8 @@ namespace detail {
                                                  std::span<const c10::Storage> storages);
 
 /// Makes `record.tensor` use the memory of `view`. Identity, requires_grad, leaf-ness, hooks and
-/// version counter of the tensor stay; every handle to it sees the change.
+/// version counter of the tensor stay; every handle to it sees the change. A graph of autograd that
+/// was made before cannot be run backward any more; one made afterwards can.
 ///
 /// `Tensor::set_data` is no alternative: it refuses to go between the CPU and a PrivateUse1 device.
 /// @pre `view` was made by `make_views` for this record, and `is_bound_to` was true for it: nothing

@@ -29,8 +29,11 @@ NO_TEST = {
     "base/version.hpp": "three numbers; CMake and the package tests read them",
     "base/event_sink.hpp": "one pure virtual function; tested with event.hpp",
     "components/placement.hpp": "plain values; what they come out as is in component_policy_test",
+    "device/capture_probe.hpp": "the interface; pinned_module_stager_audit_test.cpp calls it",
     "device/device_module.hpp": "the interface; tested with module_telemetry.hpp, which calls it",
     "device/telemetry_backend.hpp": "the interface; each backend is tested under its own name",
+    "staging/edit_policy.hpp": "an enum; each value has its tests in "
+                               "pinned_module_stager_edits_test.cpp",
     "staging/stageable.hpp": "the interface; tested with component.hpp, which calls it",
 }
 # Tests without a header of their name, and why.

@@ -26,6 +26,8 @@ enum class EventKind : std::uint8_t {
   kSlabStillReferenced,  ///< User code keeps a view of offloaded device memory; `message`: paths.
   kSlabQuarantined,      ///< Device memory is kept for ever, since work on it cannot be awaited.
   kTensorReplaced,       ///< A managed tensor was replaced or moved by user code while loaded.
+  kEditLost,             ///< Tensors were written on the device; `message`: paths. Not kept.
+  kAuditFinding,         ///< `reason`: what was found; `message`: where, and what it means.
   kGradEnabled,          ///< Staged while gradients are being recorded. Reported once a stager.
   kErrorDropped,         ///< An error lost to an earlier one, or met in a destructor.
 };
@@ -53,6 +55,10 @@ enum class EventKind : std::uint8_t {
       return "slab_quarantined";
     case EventKind::kTensorReplaced:
       return "tensor_replaced";
+    case EventKind::kEditLost:
+      return "edit_lost";
+    case EventKind::kAuditFinding:
+      return "audit_finding";
     case EventKind::kGradEnabled:
       return "grad_enabled";
     case EventKind::kErrorDropped:

@@ -6,6 +6,7 @@
 
 #include <offstage/base/config.hpp>
 #include <offstage/base/event_sink.hpp>
+#include <offstage/device/capture_probe.hpp>
 #include <offstage/device/host_memory.hpp>
 #include <offstage/device/telemetry_backend.hpp>
 
@@ -30,6 +31,8 @@ struct DeviceContextOptions {
   std::shared_ptr<TelemetryBackend> telemetry = nullptr;
   /// Receives events. Default: none.
   std::shared_ptr<EventSink> sink = nullptr;
+  /// Tells whether a graph is being captured. Default: none; then a capture is not seen.
+  std::shared_ptr<CaptureProbe> capture_probe = nullptr;
 };
 
 /// One device as the library uses it. Make one for each device and hand it to everything that
@@ -68,6 +71,10 @@ class DeviceContext {
   [[nodiscard]] const std::shared_ptr<HostMemory>& host_memory() const noexcept {
     return host_memory_;
   }
+  /// True if what the calling thread queues now, on its current stream or on the copy stream, would
+  /// become part of a graph. False without a probe.
+  [[nodiscard]] bool is_capturing() const;
+
   /// Null on a device that has no allocator cache (the CPU).
   [[nodiscard]] const std::shared_ptr<TelemetryBackend>& telemetry() const noexcept {
     return telemetry_;
@@ -93,6 +100,7 @@ class DeviceContext {
   const std::shared_ptr<HostMemory> host_memory_;
   const std::shared_ptr<TelemetryBackend> telemetry_;
   const std::shared_ptr<EventSink> sink_;
+  const std::shared_ptr<CaptureProbe> capture_probe_;
   const std::int64_t process_id_;
   std::atomic<std::int64_t> quarantined_bytes_{0};
   std::atomic<std::int64_t> abandoned_host_bytes_{0};

@@ -10,6 +10,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,6 +73,18 @@ requires(sizeof...(Modules) > 0)
        modules, sizeof...(Modules) == 1 ? std::string() : std::to_string(place++) + ".", tensors),
    ...);
   return tensors;
+}
+
+/// Lists the tensors of a module anew at each call, as `named_tensors` does: for
+/// `StagerOptions::source`. Shares the module.
+/// @param module  A module holder or a shared pointer to a module, not null.
+template <ModuleLike Holder>
+[[nodiscard]] std::function<std::vector<NamedTensor>()> tensor_source(Holder module) {
+  static_assert(
+      requires { *module; },
+      "give a module holder or a shared pointer, which can share "
+      "the module");
+  return [module = std::move(module)] { return named_tensors(module); };
 }
 
 OFFSTAGE_NAMESPACE_END

@@ -7,12 +7,15 @@
 #include <offstage/base/bytes.hpp>
 #include <offstage/base/config.hpp>
 #include <offstage/device/device_context.hpp>
+#include <offstage/staging/audit_report.hpp>
+#include <offstage/staging/edit_policy.hpp>
 #include <offstage/staging/named_tensor.hpp>
 #include <offstage/staging/stageable.hpp>
 
 #include <c10/core/Stream.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,6 +40,20 @@ struct StagerOptions {
   /// Upper bound in bytes of one piece of device memory and of one copy. A component is moved in as
   /// few pieces as this allows; a single storage is never split.
   std::int64_t chunk_bytes_max = 512 * kMiB;
+  /// What becomes of writes to the device copies.
+  EditPolicy edits = EditPolicy::kIgnore;
+  /// Keep a checksum of each storage's master, for `corrupted_masters()`.
+  bool checksum_masters = false;
+  /// True: an audit that is not clean is an error (see `audit()`). False: it is reported, one
+  /// `EventKind::kAuditFinding` for each finding.
+  bool strict_audit = false;
+  /// If given, run once at construction, on the host, before anything is changed: tensors that it
+  /// computes with and that are not listed become findings of the audit (see `audit_trial_run`). It
+  /// should make its inputs itself, or they are found too.
+  std::function<void()> trial_run = nullptr;
+  /// If given, lists the module's tensors anew at each load that moves it
+  /// (`tensor_source(module)`): a tensor that appeared or vanished since is an error.
+  std::function<std::vector<NamedTensor>()> source = nullptr;
 };
 
 /// What a stager did so far. Each is a sum since its construction.
@@ -47,6 +64,9 @@ struct StagerCounters {
   std::int64_t forced_releases = 0;  ///< One for each failed attempt.
   std::int64_t allocations = 0;      ///< Pieces of device memory asked for and got.
   std::int64_t copies = 0;           ///< Copies to the device queued.
+  std::int64_t copies_back = 0;      ///< Copies into masters queued.
+  std::int64_t edits_lost = 0;       ///< Storages written on the device, seen and not kept.
+  std::int64_t edits_kept = 0;       ///< Storages that an offload wrote back.
   std::int64_t event_records = 0;
   std::int64_t stream_waits = 0;  ///< A stream made to wait for an event.
   std::int64_t host_waits = 0;    ///< The host made to wait for a stream (releases not counted).
@@ -57,8 +77,8 @@ struct StagerCounters {
 ///
 /// After construction every tensor is bound to its *master*, memory of this object on the host.
 /// `load()` copies the masters to the device and binds the tensors to the copies; `offload()` binds
-/// them back and drops the copies. Nothing is ever copied back: what is written to the device
-/// copies is lost at the next offload.
+/// them back and drops the copies. What is written to the device copies is lost at the next
+/// offload, unless `StagerOptions::edits` says otherwise; `update()` writes both sides.
 ///
 /// @par What is kept
 /// Tensors that share memory still share it, on either side; sizes, strides, dtypes, conj and neg
@@ -137,6 +157,47 @@ class PinnedModuleStager final : public Stageable {
 
   /// Blocks the host until no copy reads the masters any more: only then may they be written.
   void wait_copies();
+
+  /// Copies the device's bytes into the masters, behind the work of all users, and blocks the host
+  /// until they are there. Nothing if not loaded.
+  /// @throws what the device reports. The component stays loaded; masters of storages whose copy
+  ///         failed hold either value.
+  void write_back();
+
+  /// Gives tensors new values (merging or switching an adapter), in the masters and, if loaded, on
+  /// the device: work queued so far on the streams that use the component still sees the old
+  /// values, later work the new ones. Blocks the host until the masters are free to be written.
+  /// @param values  Paths as listed; values of the same sizes and dtype, on any device.
+  /// @throws InvalidArgument naming the path, the found and the expected; nothing was changed.
+  /// @throws what the device reports. If the masters are written and the device cannot be, the
+  ///         component is offloaded, with the new values, and one forced release was made.
+  void update(const std::vector<NamedTensor>& values);
+
+  /// Adopts more tensors (those of an adapter), as the constructor does. If the component is loaded
+  /// they are loaded too, and the streams that use it wait for them. One more allocation and copy a
+  /// load.
+  /// @param name  For `remove()`; not empty, and not in use.
+  /// @throws InvalidArgument, StagingError, HostMemoryError as the constructor; nothing was
+  ///         changed.
+  /// @throws what the device reports. The tensors are adopted, all of the component is offloaded,
+  ///         and one forced release was made.
+  void add(const std::string& name, std::vector<NamedTensor> tensors);
+
+  /// Gives up what `add(name)` adopted: the tensors are bound to host memory for good, which they
+  /// own from now on. Orders the copy stream behind the users, like an offload.
+  /// @throws InvalidArgument if nothing was added under the name.
+  /// @throws what an offload throws; it is given up all the same.
+  void remove(const std::string& name);
+
+  /// The paths of tensors whose masters are not the bytes that the stager wrote there: something
+  /// else has written them. Reads every master.
+  /// @throws StateError if `StagerOptions::checksum_masters` is off.
+  [[nodiscard]] std::vector<std::string> corrupted_masters() const;
+
+  /// What was found when the tensors were adopted: tensors that share memory with listed ones and
+  /// are not listed, and those that the trial run met. Tied tensors are listed too; they are no
+  /// defect.
+  [[nodiscard]] AuditReport audit() const;
 
   [[nodiscard]] bool is_loaded() const;
   [[nodiscard]] const std::string& name() const noexcept;

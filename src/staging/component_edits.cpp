@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `ComponentMover` does when weights change: on the device, by a call, or by number.
+#include "component_mover.hpp"
+
+#include <offstage/base/error.hpp>
+
+#include <ATen/MemoryOverlap.h>
+#include <c10/core/StreamGuard.h>
+
+#include <algorithm>
+#include <utility>
+
+OFFSTAGE_NAMESPACE_BEGIN
+namespace detail {
+
+namespace {
+
+std::vector<std::size_t> groups_with_bytes(const StagingLayout& layout) {
+  std::vector<std::size_t> groups;
+  for (std::size_t group = 0; group < layout.groups.size(); ++group) {
+    if (layout.groups[group].bytes != 0) groups.push_back(group);
+  }
+  return groups;
+}
+
+}  // namespace
+
+/// @pre the copy stream waits for all users.
+void ComponentMover::keep_or_report_edits(Parts parts) {
+  if (options_.edits == EditPolicy::kIgnore) return;
+  const c10::StreamGuard copy_stream_is_current(context_->copy_stream());
+  std::string lost;
+  for (const auto& part : parts) {
+    auto [groups, unknown] = part->edits();
+    if (options_.edits == EditPolicy::kWriteBack) {
+      groups.insert(groups.end(), unknown.begin(), unknown.end());
+      part->copy_back(groups);
+      counters_.edits_kept += static_cast<std::int64_t>(groups.size());
+      if (groups.empty()) continue;
+      synchronize_copies();
+      part->update_checksums(groups);
+      continue;
+    }
+    for (const std::size_t group : unknown) {
+      ++counters_.host_waits;
+      if (part->differs_from_master(group)) groups.push_back(group);
+    }
+    for (const std::size_t group : groups) {
+      const std::string paths = part->paths_of(group);
+      emit(EventKind::kEditLost, part->layout().groups[group].bytes, paths);
+      lost += (lost.empty() ? "" : ", ") + paths;
+    }
+    counters_.edits_lost += static_cast<std::int64_t>(groups.size());
+  }
+  if (options_.edits == EditPolicy::kReject && !lost.empty()) {
+    throw StateError("component '" + options_.name +
+                     "': offload: written on the device since the "
+                     "load, and lost, as the edit policy is to reject: " +
+                     lost);
+  }
+}
+
+void ComponentMover::synchronize_copies() {
+  ++counters_.host_waits;
+  context_->synchronize(context_->copy_stream());
+}
+
+void ComponentMover::write_back() {
+  if (!is_loaded()) return;
+  if (const std::exception_ptr not_idle = order_copies_behind_users()) {
+    std::rethrow_exception(not_idle);
+  }
+  {
+    const c10::StreamGuard copy_stream_is_current(context_->copy_stream());
+    for (const auto& part : parts_) part->copy_back(groups_with_bytes(part->layout()));
+  }
+  synchronize_copies();
+  for (const auto& part : parts_) {
+    part->update_checksums(groups_with_bytes(part->layout()));
+    part->note_versions();
+  }
+}
+
+ComponentMover::Place ComponentMover::find(const std::string& path) const {
+  for (std::size_t part = 0; part < parts_.size(); ++part) {
+    const std::vector<TensorRecord>& tensors = parts_[part]->layout().tensors;
+    for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor) {
+      const auto& others = tensors[tensor].other_paths;
+      if (tensors[tensor].path == path ||
+          std::find(others.begin(), others.end(), path) != others.end()) {
+        return {part, tensor};
+      }
+    }
+  }
+  throw InvalidArgument("component '" + options_.name + "': update: no tensor '" + path +
+                        "' is managed");
+}
+
+std::vector<ComponentMover::Place> ComponentMover::check_values(
+    const std::vector<NamedTensor>& values) const {
+  std::vector<Place> places;
+  for (const NamedTensor& value : values) {
+    const Place place = find(value.path);
+    const TensorRecord& record = parts_[place.part]->layout().tensors[place.tensor];
+    const std::string where =
+        "component '" + options_.name + "': update: the value for '" + value.path + "' ";
+    if (!value.tensor.defined()) throw InvalidArgument(where + "is undefined");
+    if (value.tensor.sizes() != c10::IntArrayRef(record.sizes)) {
+      throw InvalidArgument(where + "has sizes " + c10::str(value.tensor.sizes()) + ", expected " +
+                            c10::str(c10::IntArrayRef(record.sizes)));
+    }
+    if (value.tensor.scalar_type() != record.dtype) {
+      throw InvalidArgument(where + "has dtype " + c10::toString(value.tensor.scalar_type()) +
+                            ", expected " + c10::toString(record.dtype));
+    }
+    if (at::has_internal_overlap(record.tensor) == at::MemOverlap::Yes) {
+      throw InvalidArgument(where +
+                            "cannot be written: elements of the tensor share memory; "
+                            "update the tensor that it is expanded from");
+    }
+    places.push_back(place);
+  }
+  return places;
+}
+
+void ComponentMover::update(const std::vector<NamedTensor>& values) {
+  const std::vector<Place> places = check_values(values);
+  std::vector<at::Tensor> on_host;
+  for (const NamedTensor& value : values) {
+    on_host.push_back(value.tensor.is_cpu() ? value.tensor : value.tensor.detach().cpu());
+  }
+  wait_copies();  // Until nothing reads the masters. The last step that can fail with no change.
+  for (std::size_t index = 0; index < places.size(); ++index) {
+    parts_[places[index].part]->write_master(places[index].tensor, on_host[index]);
+  }
+  for (const Place& place : places) {
+    StagedPart& part = *parts_[place.part];
+    part.update_checksums({part.layout().tensors[place.tensor].group});
+  }
+  if (is_loaded()) update_device(places);
+}
+
+void ComponentMover::update_device(const std::vector<Place>& places) {
+  try {
+    if (const std::exception_ptr not_idle = order_copies_behind_users()) {
+      std::rethrow_exception(not_idle);
+    }
+    {
+      const c10::StreamGuard copy_stream_is_current(context_->copy_stream());
+      for (std::size_t index = 0; index < parts_.size(); ++index) {
+        std::vector<std::size_t> groups;
+        for (const Place& place : places) {
+          if (place.part == index) {
+            groups.push_back(parts_[index]->layout().tensors[place.tensor].group);
+          }
+        }
+        std::sort(groups.begin(), groups.end());
+        groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
+        parts_[index]->copy_again(groups);
+        parts_[index]->note_versions();
+      }
+    }
+    record(ready_, context_->copy_stream());
+    wait_ready_on_all_users();
+  } catch (...) {
+    const bool is_idle = order_copies_behind_users() == nullptr;
+    static_cast<void>(bind_to_masters(parts_));
+    drop_slabs(parts_, is_idle);
+    throw;
+  }
+}
+
+void ComponentMover::add(std::string name, StagingLayout layout) {
+  parts_.reserve(parts_.size() + 1);
+  parts_.push_back(std::make_unique<StagedPart>(std::move(name), std::move(layout), context_,
+                                                options_, counters_));
+  if (!is_loaded()) return;
+  try {
+    StagedPart& part = *parts_.back();
+    StagedPart::Prepared prepared;
+    {
+      const c10::StreamGuard copy_stream_is_current(context_->copy_stream());
+      prepared = part.prepare(Pieces::kChunks);
+    }
+    record(ready_, context_->copy_stream());
+    wait_ready_on_all_users();
+    wait_ready(context_->current_stream());
+    part.bind_to_device(std::move(prepared));
+  } catch (...) {
+    const Parts loaded = Parts(parts_).first(parts_.size() - 1);
+    const bool is_idle = order_copies_behind_users() == nullptr;
+    static_cast<void>(bind_to_masters(loaded));
+    drop_slabs(loaded, is_idle);
+    throw;
+  }
+}
+
+void ComponentMover::remove(const std::string& name) {
+  const auto found = std::find_if(
+      parts_.begin() + 1, parts_.end(),
+      [&name](const std::unique_ptr<StagedPart>& part) { return part->name() == name; });
+  if (found == parts_.end()) {
+    throw InvalidArgument("component '" + options_.name + "': remove: nothing was added as '" +
+                          name + "'");
+  }
+  std::exception_ptr failure;
+  if ((*found)->is_loaded()) {
+    try {
+      leave(Parts(&*found, 1));
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+  parts_.erase(found);
+  if (failure) std::rethrow_exception(failure);
+}
+
+std::vector<std::string> ComponentMover::corrupted_paths() const {
+  std::vector<std::string> paths;
+  for (const auto& part : parts_) {
+    for (const std::size_t group : part->corrupted_groups()) paths.push_back(part->paths_of(group));
+  }
+  return paths;
+}
+
+}  // namespace detail
+OFFSTAGE_NAMESPACE_END

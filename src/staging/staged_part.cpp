@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checksum.hpp"
+#include "staged_part.hpp"
+#include "tensor_binding.hpp"
+
+#include <offstage/base/error.hpp>
+
+#include <ATen/ops/empty_ops.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+OFFSTAGE_NAMESPACE_BEGIN
+namespace detail {
+
+namespace {
+
+std::uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0
+                               : tensor.unsafeGetTensorImpl()->version_counter().current_version();
+}
+
+}  // namespace
+
+StagedPart::StagedPart(std::string name, StagingLayout layout,
+                       const std::shared_ptr<DeviceContext>& context, const StagerOptions& options,
+                       StagerCounters& counters)
+    : name_(std::move(name)),
+      context_(context),
+      options_(options),
+      counters_(counters),
+      layout_(std::move(layout)),
+      bytes_(layout_.padded_bytes()),
+      masters_(build_masters(layout_, context_, options_)) {
+  if (!options_.checksum_masters) return;
+  checksums_.resize(layout_.groups.size());
+  for (std::size_t group = 0; group < layout_.groups.size(); ++group) update_checksums({group});
+}
+
+StagedPart::~StagedPart() {
+  masters_.arena->release_ownership();
+}
+
+void StagedPart::check_bound_to_masters() const {
+  for (const TensorRecord& record : layout_.tensors) {
+    if (is_bound_to(record, masters_.storages[record.group])) continue;
+    throw StateError("component '" + options_.name + "': load: tensor '" + record.path +
+                     "' was replaced, moved or reshaped since it was staged");
+  }
+}
+
+StagedPart::Prepared StagedPart::prepare(Pieces pieces) {
+  Prepared prepared{c10::make_intrusive<DeviceSlab>(context_->device(), options_.name), {}, {}};
+  DeviceSlab& slab = *prepared.slab;
+  prepared.storages.reserve(layout_.groups.size());
+  if (pieces == Pieces::kStorages) {
+    for (std::size_t index = 0; index < layout_.groups.size(); ++index) {
+      const std::int64_t bytes = layout_.groups[index].bytes;
+      std::byte* data = bytes == 0 ? nullptr : slab.allocate(bytes);
+      if (bytes != 0) ++counters_.allocations;
+      prepared.storages.push_back(slab.make_storage(data, bytes));
+      if (bytes != 0) {
+        copy_to_device(prepared.storages.back(), byte_tensor(masters_.storages[index]));
+      }
+    }
+  } else {
+    std::vector<std::byte*> chunks;
+    for (const std::int64_t bytes : layout_.chunk_bytes) {
+      chunks.push_back(slab.allocate(bytes));
+      ++counters_.allocations;
+    }
+    for (std::size_t index = 0; index < chunks.size(); ++index) {
+      copy_to_device(slab.make_storage(chunks[index], layout_.chunk_bytes[index]),
+                     masters_.chunks[index]);
+    }
+    for (const StorageGroup& group : layout_.groups) {
+      std::byte* data = group.bytes == 0 ? nullptr : chunks[group.chunk] + group.chunk_offset;
+      prepared.storages.push_back(slab.make_storage(data, group.bytes));
+    }
+  }
+  prepared.views = make_views(layout_, prepared.storages);
+  versions_.reserve(layout_.tensors.size());  // bind_to_device fills it and must not fail.
+  return prepared;
+}
+
+void StagedPart::copy_to_device(const c10::Storage& to, const at::Tensor& from) {
+  masters_.arena->note_copies_queued();  // First: a failing copy may have been queued all the same.
+  byte_tensor(to).copy_(from, /*non_blocking=*/true);
+  ++counters_.copies;
+}
+
+void StagedPart::bind_to_device(Prepared prepared) noexcept {
+  for (std::size_t index = 0; index < layout_.tensors.size(); ++index) {
+    bind(layout_.tensors[index], prepared.views[index]);
+  }
+  device_storages_ = std::move(prepared.storages);
+  slab_ = std::move(prepared.slab);
+  note_versions();
+}
+
+std::vector<std::size_t> StagedPart::bind_to_masters() noexcept {
+  std::vector<std::size_t> replaced;
+  for (std::size_t index = 0; index < layout_.tensors.size(); ++index) {
+    const TensorRecord& record = layout_.tensors[index];
+    if (is_bound_to(record, device_storages_[record.group])) {
+      bind(record, masters_.views[index]);
+    } else {
+      replaced.push_back(index);
+    }
+  }
+  return replaced;
+}
+
+void StagedPart::note_versions() {
+  versions_.clear();
+  if (options_.edits == EditPolicy::kIgnore) return;
+  for (const TensorRecord& record : layout_.tensors) versions_.push_back(version_of(record.tensor));
+}
+
+StagedPart::Edits StagedPart::edits() const {
+  Edits edits;
+  for (std::size_t group = 0; group < layout_.groups.size(); ++group) {
+    const StorageGroup& members = layout_.groups[group];
+    if (members.bytes == 0) continue;
+    const auto any = [&members](auto&& is) {
+      return std::any_of(members.members.begin(), members.members.end(), is);
+    };
+    if (any([this](std::size_t member) {
+          return version_of(layout_.tensors[member].tensor) != versions_[member];
+        })) {
+      edits.groups.push_back(group);
+    } else if (any([this](std::size_t member) { return layout_.tensors[member].is_inference; })) {
+      edits.unknown.push_back(group);
+    }
+  }
+  return edits;
+}
+
+bool StagedPart::differs_from_master(std::size_t group) const {
+  const at::Tensor master = byte_tensor(masters_.storages[group]);
+  const at::Tensor device = byte_tensor(device_storages_[group]);
+  const c10::InferenceMode normal(false);
+  const at::Tensor copy =
+      at::_ops::empty_memory_format::call(master.sym_sizes(), c10::kByte, std::nullopt,
+                                          c10::Device(c10::kCPU), std::nullopt, std::nullopt);
+  copy.copy_(device);
+  return std::memcmp(copy.const_data_ptr(), master.const_data_ptr(),
+                     static_cast<std::size_t>(master.numel())) != 0;
+}
+
+void StagedPart::copy_back(const std::vector<std::size_t>& groups) {
+  for (const std::size_t group : groups) {
+    masters_.arena->note_copies_queued();
+    byte_tensor(masters_.storages[group])
+        .copy_(byte_tensor(device_storages_[group]), /*non_blocking=*/true);
+    ++counters_.copies_back;
+  }
+}
+
+void StagedPart::copy_again(const std::vector<std::size_t>& groups) {
+  for (const std::size_t group : groups) {
+    copy_to_device(device_storages_[group], byte_tensor(masters_.storages[group]));
+  }
+}
+
+void StagedPart::write_master(std::size_t tensor, const at::Tensor& value) {
+  const c10::InferenceMode mode(layout_.tensors[tensor].is_inference);
+  const c10::AutoGradMode no_grad(false);
+  masters_.views[tensor].copy_(value.detach());
+  at::Tensor& bound = layout_.tensors[tensor].tensor;
+  if (!bound.is_inference()) bound.unsafeGetTensorImpl()->bump_version();
+}
+
+void StagedPart::update_checksums(const std::vector<std::size_t>& groups) {
+  if (checksums_.empty()) return;
+  for (const std::size_t group : groups) {
+    const c10::Storage& master = masters_.storages[group];
+    checksums_[group] = checksum({static_cast<const std::byte*>(master.data()), master.nbytes()});
+  }
+}
+
+std::vector<std::size_t> StagedPart::corrupted_groups() const {
+  std::vector<std::size_t> corrupted;
+  for (std::size_t group = 0; group < checksums_.size(); ++group) {
+    const c10::Storage& master = masters_.storages[group];
+    if (checksums_[group] !=
+        checksum({static_cast<const std::byte*>(master.data()), master.nbytes()})) {
+      corrupted.push_back(group);
+    }
+  }
+  return corrupted;
+}
+
+std::string StagedPart::paths_of(std::size_t group) const {
+  std::string paths;
+  for (const std::size_t member : layout_.groups[group].members) {
+    if (!paths.empty()) paths += ", ";
+    paths += layout_.tensors[member].path;
+  }
+  return paths;
+}
+
+std::string StagedPart::paths_still_referenced() const {
+  std::string paths;
+  for (std::size_t group = 0; group < layout_.groups.size(); ++group) {
+    if (device_storages_[group].use_count() == 1) continue;
+    if (!paths.empty()) paths += ", ";
+    paths += paths_of(group);
+  }
+  return paths;
+}
+
+c10::intrusive_ptr<DeviceSlab> StagedPart::take_slab() noexcept {
+  device_storages_.clear();
+  slab_->release_ownership();
+  return std::move(slab_);
+}
+
+}  // namespace detail
+OFFSTAGE_NAMESPACE_END

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// Tensors of a component that were adopted together: their masters, and their copy on the device.
+
+#include "device_slab.hpp"
+#include "masters.hpp"
+#include "storage_group.hpp"
+
+#include <offstage/base/config.hpp>
+#include <offstage/device/device_context.hpp>
+#include <offstage/staging/pinned_module_stager.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+OFFSTAGE_NAMESPACE_BEGIN
+namespace detail {
+
+/// In what pieces device memory is allocated and filled.
+enum class Pieces : std::uint8_t { kChunks, kStorages };
+
+/// One layout with its masters and, while loaded, its slab. Queues copies on the current stream;
+/// which stream that is, what waits for what, and what follows a failure is its owner's business.
+///
+/// Not thread-safe.
+class StagedPart {
+ public:
+  /// Builds the masters and binds the tensors to them; see `build_masters` for errors.
+  /// `options` and `counters` must outlive this object.
+  StagedPart(std::string name, StagingLayout layout, const std::shared_ptr<DeviceContext>& context,
+             const StagerOptions& options, StagerCounters& counters);
+  StagedPart(const StagedPart&) = delete;
+  StagedPart& operator=(const StagedPart&) = delete;
+  StagedPart(StagedPart&&) = delete;
+  StagedPart& operator=(StagedPart&&) = delete;
+  /// Its tensors may be staged anew. @pre not loaded.
+  ~StagedPart();
+
+  /// Empty for what the stager was made with, else the name it was added under.
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  [[nodiscard]] const StagingLayout& layout() const noexcept { return layout_; }
+  [[nodiscard]] HostArena& arena() const noexcept { return *masters_.arena; }
+  [[nodiscard]] std::int64_t bytes() const noexcept { return bytes_; }
+  [[nodiscard]] bool is_loaded() const noexcept { return slab_ != nullptr; }
+
+  /// @throws StateError that names the tensor if one is not bound to its master any more.
+  void check_bound_to_masters() const;
+
+  /// A load that is queued, and that no tensor shows yet. Dropping it undoes it.
+  struct Prepared {
+    c10::intrusive_ptr<DeviceSlab> slab;
+    std::vector<c10::Storage> storages;  ///< One for each group.
+    std::vector<at::Tensor> views;       ///< One for each tensor.
+  };
+
+  /// Allocates device memory and queues the copies of the masters.
+  [[nodiscard]] Prepared prepare(Pieces pieces);
+  void bind_to_device(Prepared prepared) noexcept;
+
+  /// The indices of the tensors that are not ours any more; they are left alone.
+  [[nodiscard]] std::vector<std::size_t> bind_to_masters() noexcept;
+
+  /// The groups that were, or may have been, written on the device since they were bound there.
+  struct Edits {
+    std::vector<std::size_t> groups;   ///< Written, by their version counters.
+    std::vector<std::size_t> unknown;  ///< Groups with tensors that have no version counter.
+  };
+  [[nodiscard]] Edits edits() const;
+  /// True if the device copy of a group differs from its master. Copies it to the host and waits.
+  [[nodiscard]] bool differs_from_master(std::size_t group) const;
+  /// Queues copies of these groups from the device into the masters.
+  void copy_back(const std::vector<std::size_t>& groups);
+  /// Queues copies of these groups from the masters to the device.
+  void copy_again(const std::vector<std::size_t>& groups);
+  /// From here on `edits` counts from now.
+  void note_versions();
+  /// Writes a value into a master. The caller has waited for copies that read it.
+  void write_master(std::size_t tensor, const at::Tensor& value);
+
+  /// Masters of these groups were written on purpose.
+  void update_checksums(const std::vector<std::size_t>& groups);
+  /// Groups whose bytes are not those that were noted last.
+  [[nodiscard]] std::vector<std::size_t> corrupted_groups() const;
+
+  /// The paths of a group's tensors, with commas.
+  [[nodiscard]] std::string paths_of(std::size_t group) const;
+  /// The paths of tensors whose device storage somebody else holds. @pre bound to masters.
+  [[nodiscard]] std::string paths_still_referenced() const;
+
+  [[nodiscard]] const c10::intrusive_ptr<DeviceSlab>& slab() const noexcept { return slab_; }
+  /// Gives the slab away. @pre bound to masters.
+  [[nodiscard]] c10::intrusive_ptr<DeviceSlab> take_slab() noexcept;
+
+ private:
+  void copy_to_device(const c10::Storage& to, const at::Tensor& from);
+
+  const std::string name_;
+  const std::shared_ptr<DeviceContext> context_;
+  const StagerOptions& options_;
+  StagerCounters& counters_;
+  StagingLayout layout_;
+  const std::int64_t bytes_;
+  Masters masters_;
+  std::vector<std::uint64_t> checksums_;  // One for each group, if asked for.
+
+  // Of the current load; empty when not loaded.
+  c10::intrusive_ptr<DeviceSlab> slab_;
+  std::vector<c10::Storage> device_storages_;  // One for each group.
+  std::vector<std::uint32_t> versions_;        // One for each tensor.
+};
+
+}  // namespace detail
+OFFSTAGE_NAMESPACE_END
