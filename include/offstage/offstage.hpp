@@ -21,8 +21,11 @@
 #include <offstage/device/device_module.hpp>
 #include <offstage/device/generic_telemetry.hpp>
 #include <offstage/device/host_allocator_memory.hpp>
+#include <offstage/device/host_budget.hpp>
 #include <offstage/device/host_memory.hpp>
 #include <offstage/device/module_telemetry.hpp>
+#include <offstage/device/pinned_budget.hpp>
+#include <offstage/device/pinned_ledger.hpp>
 #include <offstage/device/stream_event.hpp>
 #include <offstage/device/telemetry_backend.hpp>
 #include <offstage/device/telemetry_figures.hpp>
