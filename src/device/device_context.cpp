@@ -45,6 +45,8 @@ DeviceContext::DeviceContext(c10::Device device, DeviceContextOptions options)
                      ? std::move(options.telemetry)
                      : TelemetryRegistry().resolve(device_.type())),
       sink_(std::move(options.sink)),
+      pinned_ledger_(options.pinned_ledger ? std::move(options.pinned_ledger)
+                                           : PinnedLedger::of_process()),
       process_id_(::getpid()) {}
 
 std::shared_ptr<DeviceContext> DeviceContext::create(c10::Device device,

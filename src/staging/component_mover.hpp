@@ -63,6 +63,10 @@ class ComponentMover {
   [[nodiscard]] std::int64_t pinned_bytes() const noexcept {
     return masters_.arena->pinned_bytes();
   }
+  [[nodiscard]] std::int64_t host_bytes() const noexcept { return masters_.arena->taken_bytes(); }
+  [[nodiscard]] std::int64_t adopted_bytes() const noexcept {
+    return masters_.arena->adopted_bytes();
+  }
   [[nodiscard]] std::int64_t still_referenced_bytes() const;
 
  private:

@@ -26,6 +26,10 @@ StagerOptions checked_options(StagerOptions options) {
                           "': chunk_bytes_max must be more than 0, got " +
                           std::to_string(options.chunk_bytes_max));
   }
+  if (options.pinned_sources == PinnedSources::kAdopt && !options.pin_memory) {
+    throw InvalidArgument("stager options of '" + options.name +
+                          "': pinned_sources = kAdopt needs pin_memory, which is false");
+  }
   return options;
 }
 
@@ -44,7 +48,8 @@ class PinnedModuleStager::Impl {
       : context_(checked_context(std::move(context))),
         options_(checked_options(std::move(options))),
         mover_(detail::make_staging_layout(std::move(tensors), options_.name, options_.alignment,
-                                           options_.chunk_bytes_max),
+                                           options_.chunk_bytes_max,
+                                           detail::adoption_probe(*context_, options_)),
                context_, options_, counters_) {}
 
   void load() {
@@ -225,6 +230,12 @@ c10::Device PinnedModuleStager::device() const noexcept {
 }
 std::int64_t PinnedModuleStager::pinned_bytes() const noexcept {
   return impl_->mover().pinned_bytes();
+}
+std::int64_t PinnedModuleStager::host_bytes() const noexcept {
+  return impl_->mover().host_bytes();
+}
+std::int64_t PinnedModuleStager::adopted_bytes() const noexcept {
+  return impl_->mover().adopted_bytes();
 }
 std::size_t PinnedModuleStager::chunk_count() const noexcept {
   return impl_->mover().layout().chunk_bytes.size();

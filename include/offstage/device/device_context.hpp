@@ -7,6 +7,7 @@
 #include <offstage/base/config.hpp>
 #include <offstage/base/event_sink.hpp>
 #include <offstage/device/host_memory.hpp>
+#include <offstage/device/pinned_ledger.hpp>
 #include <offstage/device/telemetry_backend.hpp>
 
 #include <c10/core/Device.h>
@@ -30,6 +31,8 @@ struct DeviceContextOptions {
   std::shared_ptr<TelemetryBackend> telemetry = nullptr;
   /// Receives events. Default: none.
   std::shared_ptr<EventSink> sink = nullptr;
+  /// Counts what is pinned, for budgets. Default: the one of the process.
+  std::shared_ptr<PinnedLedger> pinned_ledger = nullptr;
 };
 
 /// One device as the library uses it. Make one for each device and hand it to everything that
@@ -68,6 +71,7 @@ class DeviceContext {
   [[nodiscard]] const std::shared_ptr<HostMemory>& host_memory() const noexcept {
     return host_memory_;
   }
+  [[nodiscard]] PinnedLedger& pinned_ledger() const noexcept { return *pinned_ledger_; }
   /// Null on a device that has no allocator cache (the CPU).
   [[nodiscard]] const std::shared_ptr<TelemetryBackend>& telemetry() const noexcept {
     return telemetry_;
@@ -93,6 +97,7 @@ class DeviceContext {
   const std::shared_ptr<HostMemory> host_memory_;
   const std::shared_ptr<TelemetryBackend> telemetry_;
   const std::shared_ptr<EventSink> sink_;
+  const std::shared_ptr<PinnedLedger> pinned_ledger_;
   const std::int64_t process_id_;
   std::atomic<std::int64_t> quarantined_bytes_{0};
   std::atomic<std::int64_t> abandoned_host_bytes_{0};
