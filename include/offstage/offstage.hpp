@@ -18,12 +18,17 @@
 #include <offstage/components/component_scope.hpp>
 #include <offstage/components/placement.hpp>
 #include <offstage/device/capture_probe.hpp>
+#include <offstage/device/cuda_host_registration.hpp>
 #include <offstage/device/device_context.hpp>
 #include <offstage/device/device_module.hpp>
 #include <offstage/device/generic_telemetry.hpp>
 #include <offstage/device/host_allocator_memory.hpp>
+#include <offstage/device/host_budget.hpp>
 #include <offstage/device/host_memory.hpp>
 #include <offstage/device/module_telemetry.hpp>
+#include <offstage/device/pinned_budget.hpp>
+#include <offstage/device/pinned_ledger.hpp>
+#include <offstage/device/registered_host_memory.hpp>
 #include <offstage/device/stream_event.hpp>
 #include <offstage/device/telemetry_backend.hpp>
 #include <offstage/device/telemetry_figures.hpp>

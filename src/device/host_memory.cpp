@@ -6,8 +6,18 @@
 #include <cstring>
 #include <string>
 #include <sys/mman.h>
+#include <unistd.h>
 
 OFFSTAGE_NAMESPACE_BEGIN
+
+std::int64_t host_page_bytes() noexcept {
+  static const std::int64_t bytes = ::sysconf(_SC_PAGESIZE);
+  return bytes;
+}
+
+std::int64_t HostMemory::taken_bytes(std::int64_t bytes) const noexcept {
+  return align_up(bytes, host_page_bytes());
+}
 
 void* HostMemory::allocate(std::int64_t bytes) {
   if (bytes <= 0) {

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_arena.hpp"
 
+#include <offstage/base/bytes.hpp>
 #include <offstage/base/error.hpp>
 #include <offstage/base/exception_text.hpp>
 
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/StorageImpl.h>
 
+#include <algorithm>
 #include <utility>
 
 OFFSTAGE_NAMESPACE_BEGIN
@@ -16,54 +19,165 @@ void drop_arena_reference(void* arena) {
   c10::intrusive_ptr<HostArena>::reclaim(static_cast<HostArena*>(arena));
 }
 
-HostArena::HostArena(std::shared_ptr<DeviceContext> context, std::shared_ptr<HostMemory> memory,
-                     std::string component, std::span<const std::int64_t> chunk_bytes,
-                     std::int64_t alignment)
-    : context_(std::move(context)), memory_(std::move(memory)), component_(std::move(component)) {
-  chunks_.reserve(chunk_bytes.size());
+ChunkPlacement place_chunks(std::span<const NewChunk> chunks, std::int64_t slice_bytes_max) {
+  ChunkPlacement placement;
+  std::vector<ChunkPlacement::Slice>& slices = placement.slices;
+  for (std::size_t index = 0; index < chunks.size(); ++index) {
+    const NewChunk& chunk = chunks[index];
+    const bool kind_changes = index == 0 || chunks[index - 1].pin != chunk.pin;
+    const bool is_full =
+        chunk.pin && !kind_changes && slices.back().bytes + chunk.bytes > slice_bytes_max;
+    if (kind_changes || is_full) {
+      placement.bytes = align_up(placement.bytes, host_page_bytes());
+      if (chunk.pin) slices.push_back({index, index, 0});
+    }
+    if (chunk.pin) {
+      slices.back().end = index + 1;
+      slices.back().bytes += chunk.bytes;
+    }
+    placement.offsets.push_back(placement.bytes);
+    placement.bytes += chunk.bytes;
+  }
+  return placement;
+}
+
+HostArena::HostArena(std::shared_ptr<DeviceContext> context, std::string component)
+    : context_(std::move(context)), component_(std::move(component)) {}
+
+void HostArena::add_chunks(const std::shared_ptr<HostMemory>& memory,
+                           std::span<const NewChunk> chunks, std::int64_t alignment) {
+  const std::size_t first = chunks_.size();
+  const std::size_t reservations = reservations_.size();
+  const std::size_t slices = slices_.size();
   try {
-    for (const std::int64_t bytes : chunk_bytes) {
-      void* data = memory_->allocate(bytes);
-      chunks_.push_back({static_cast<std::byte*>(data), bytes, false});
-      if (reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(alignment) != 0) {
-        throw HostMemoryError("component '" + component_ + "': host memory provider '" +
-                              std::string(memory_->name()) +
-                              "' returned memory that is not aligned" + " to " +
-                              std::to_string(alignment) + " bytes");
-      }
+    chunks_.resize(first + chunks.size());
+    if (memory->slice_bytes_max() > 0) {
+      reserve(memory, chunks, first, alignment);
+      return;
+    }
+    const std::shared_ptr<HostMemory> pageable =
+        memory->pins() ? std::make_shared<PageableHostMemory>() : memory;
+    for (std::size_t index = 0; index < chunks.size();) {
+      std::size_t end = index + 1;
+      // Chunks that are not pinned share a reservation with their neighbours.
+      while (!chunks[index].pin && end < chunks.size() && !chunks[end].pin) ++end;
+      reserve(chunks[index].pin ? memory : pageable, chunks.subspan(index, end - index),
+              first + index, alignment);
+      index = end;
     }
   } catch (...) {
-    free_chunks();
+    shrink_to(reservations, slices, first);
     throw;
   }
 }
 
+void HostArena::reserve(const std::shared_ptr<HostMemory>& memory, std::span<const NewChunk> chunks,
+                        std::size_t first_chunk, std::int64_t alignment) {
+  if (chunks.empty()) return;
+  const ChunkPlacement placement = place_chunks(chunks, memory->slice_bytes_max());
+  // First, so that nothing fails once there is memory.
+  reservations_.push_back({memory, nullptr, placement.bytes, 0});
+  slices_.reserve(slices_.size() + placement.slices.size());
+  Reservation& reservation = reservations_.back();
+  {
+    const c10::DeviceGuard on_device(context_->device());
+    reservation.data = memory->allocate(placement.bytes);
+  }
+  auto* const data = static_cast<std::byte*>(reservation.data);
+  if (reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(alignment) != 0) {
+    throw HostMemoryError("component '" + component_ + "': host memory provider '" +
+                          std::string(memory->name()) + "' returned memory that is not aligned" +
+                          " to " + std::to_string(alignment) + " bytes");
+  }
+  for (std::size_t index = 0; index < chunks.size(); ++index) {
+    chunks_[first_chunk + index] = {data + placement.offsets[index], chunks[index].bytes};
+    reservation.chunk_bytes += chunks[index].bytes;
+  }
+  for (const ChunkPlacement::Slice& slice : placement.slices) {
+    slices_.push_back({.end_chunk = first_chunk + slice.end,
+                       .data = data + placement.offsets[slice.begin],
+                       .bytes = slice.bytes,
+                       .taken_bytes = memory->taken_bytes(slice.bytes),
+                       .reservation = reservations_.size() - 1});
+  }
+}
+
+void HostArena::add_adopted_chunk(std::byte* data, std::int64_t bytes,
+                                  std::vector<c10::Storage> sources) {
+  chunks_.push_back({data, bytes});
+  adopted_.insert(adopted_.end(), std::make_move_iterator(sources.begin()),
+                  std::make_move_iterator(sources.end()));
+  adopted_bytes_ += bytes;
+}
+
 HostArena::~HostArena() {
   const CancellationDeferral deferral;
-  bool idle = false;
+  bool is_idle = false;
   if (context_->is_creating_process()) {
     try {
       wait_copies();
-      for (Chunk& chunk : chunks_) {
-        if (chunk.pinned) memory_->unpin(chunk.data, chunk.bytes);
-        chunk.pinned = false;
-      }
-      idle = true;
+      is_idle = true;
     } catch (...) {
       // A dead device can neither be waited for nor asked to let go.
     }
   }
-  if (idle) {
-    free_chunks();
-  } else {
-    // The device may still read the memory. What is not proven idle is kept.
-    context_->add_abandoned_host(bytes());
+  release_adopted(is_idle);
+  bool answers = is_idle;
+  for (std::size_t index = 0; index < reservations_.size(); ++index) {
+    const Reservation& reservation = reservations_[index];
+    const bool is_pinned = std::ranges::any_of(slices_, [index](const Slice& slice) {
+      return slice.reservation == index && slice.pinned;
+    });
+    if (is_pinned && answers) answers = unpin(index);
+    if (is_idle && (answers || !is_pinned)) {
+      reservation.memory->free(reservation.data, reservation.bytes);
+    } else {
+      // The device may still read the memory. What is not proven idle and unpinned is kept.
+      context_->add_abandoned_host(reservation.chunk_bytes);
+    }
   }
 }
 
-void HostArena::free_chunks() noexcept {
-  for (const Chunk& chunk : chunks_) memory_->free(chunk.data, chunk.bytes);
-  chunks_.clear();
+/// False if the device does not let go of it; it is not asked twice.
+bool HostArena::unpin(std::size_t reservation) noexcept {
+  HostMemory& memory = *reservations_[reservation].memory;
+  try {
+    const c10::DeviceGuard on_device(context_->device());
+    for (Slice& slice : slices_) {
+      if (slice.reservation != reservation || !slice.pinned) continue;
+      memory.unpin(slice.data, slice.bytes);
+      slice.pinned = false;
+      context_->pinned_ledger().unpinned(slice.taken_bytes);
+    }
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+void HostArena::release_adopted(bool is_idle) noexcept {
+  if (is_idle) {
+    adopted_.clear();
+    return;
+  }
+  // Their allocators do not know of our copies: they must not get the memory back.
+  for (c10::Storage& storage : adopted_) {
+    static_cast<void>(storage.unsafeReleaseStorageImpl());
+  }
+  if (adopted_bytes_ != 0) context_->add_abandoned_host(adopted_bytes_);
+}
+
+void HostArena::shrink_to(std::size_t reservations, std::size_t slices,
+                          std::size_t chunks) noexcept {
+  for (std::size_t index = reservations; index < reservations_.size(); ++index) {
+    const Reservation& reservation = reservations_[index];
+    if (reservation.data != nullptr) {
+      reservation.memory->free(reservation.data, reservation.bytes);
+    }
+  }
+  reservations_.resize(reservations);
+  slices_.resize(slices);
+  chunks_.resize(chunks);
 }
 
 std::int64_t HostArena::bytes() const noexcept {
@@ -73,15 +187,27 @@ std::int64_t HostArena::bytes() const noexcept {
 }
 
 std::int64_t HostArena::pinned_bytes() const noexcept {
-  std::int64_t sum = 0;
-  for (const Chunk& chunk : chunks_) sum += chunk.pinned ? chunk.bytes : 0;
+  std::int64_t sum = adopted_bytes_;
+  for (const Slice& slice : slices_) sum += slice.pinned ? slice.bytes : 0;
   return sum;
 }
 
-void HostArena::pin(std::size_t index) {
-  Chunk& chunk = chunks_[index];
-  memory_->pin(chunk.data, chunk.bytes);
-  chunk.pinned = memory_->pins();
+std::int64_t HostArena::taken_bytes() const noexcept {
+  std::int64_t sum = 0;
+  for (const Reservation& reservation : reservations_) {
+    sum += reservation.memory->taken_bytes(reservation.bytes);
+  }
+  return sum;
+}
+
+void HostArena::pin(std::size_t slice, PinnedLedger::Promise& promise) {
+  Slice& pinned = slices_[slice];
+  {
+    const c10::DeviceGuard on_device(context_->device());
+    reservations_[pinned.reservation].memory->pin(pinned.data, pinned.bytes);
+  }
+  pinned.pinned = true;
+  promise.settle(pinned.taken_bytes);
 }
 
 c10::Storage HostArena::make_storage(std::byte* data, std::int64_t bytes) {

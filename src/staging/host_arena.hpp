@@ -22,6 +22,29 @@
 OFFSTAGE_NAMESPACE_BEGIN
 namespace detail {
 
+/// A chunk that is to be reserved.
+struct NewChunk {
+  std::int64_t bytes = 0;
+  bool pin = false;  ///< Whether it will be pinned once it is full.
+};
+
+/// Where chunks go in one reservation, and what is pinned with one call: pure arithmetic.
+struct ChunkPlacement {
+  struct Slice {
+    std::size_t begin = 0;  ///< The first chunk.
+    std::size_t end = 0;    ///< Behind the last chunk.
+    std::int64_t bytes = 0;
+  };
+  std::vector<std::int64_t> offsets;  ///< One for each chunk.
+  std::vector<Slice> slices;          ///< Of chunks that will be pinned, in order.
+  std::int64_t bytes = 0;             ///< Of the whole reservation.
+};
+
+/// Chunks lie side by side; a slice ends before the chunk that would make it larger than
+/// `slice_bytes_max`, and where pinned and pageable chunks meet. There the next page begins.
+[[nodiscard]] ChunkPlacement place_chunks(std::span<const NewChunk> chunks,
+                                          std::int64_t slice_bytes_max);
+
 /// Chunks of host memory, one for each chunk of the device slab.
 ///
 /// Every master storage holds a reference, so the memory outlives the stager for as long as a
@@ -30,27 +53,48 @@ namespace detail {
 /// counted.
 class HostArena final : public c10::intrusive_ptr_target {
  public:
-  /// Reserves all chunks; pins none.
-  /// @throws HostMemoryError; what was reserved is given back.
-  HostArena(std::shared_ptr<DeviceContext> context, std::shared_ptr<HostMemory> memory,
-            std::string component, std::span<const std::int64_t> chunk_bytes,
-            std::int64_t alignment);
+  /// Empty.
+  HostArena(std::shared_ptr<DeviceContext> context, std::string component);
   HostArena(const HostArena&) = delete;
   HostArena& operator=(const HostArena&) = delete;
   HostArena(HostArena&&) = delete;
   HostArena& operator=(HostArena&&) = delete;
   ~HostArena() override;
 
+  /// Reserves chunks behind those there are; pins none. One reservation in all, if parts of an
+  /// allocation of `memory` can be pinned (`slice_bytes_max()`). Otherwise one for each chunk that
+  /// will be pinned; those that will not share one of pageable memory.
+  /// @throws HostMemoryError; what this call reserved is given back.
+  void add_chunks(const std::shared_ptr<HostMemory>& memory, std::span<const NewChunk> chunks,
+                  std::int64_t alignment);
+
+  /// Adds a chunk that is pinned memory of others, which `sources` keep alive.
+  void add_adopted_chunk(std::byte* data, std::int64_t bytes, std::vector<c10::Storage> sources);
+
   [[nodiscard]] std::byte* chunk(std::size_t index) const noexcept { return chunks_[index].data; }
-  [[nodiscard]] std::int64_t chunk_bytes(std::size_t index) const noexcept {
-    return chunks_[index].bytes;
-  }
-  [[nodiscard]] bool is_pinned(std::size_t index) const noexcept { return chunks_[index].pinned; }
+  [[nodiscard]] std::size_t chunk_count() const noexcept { return chunks_.size(); }
+
+  /// What is pinned with one call: whole chunks.
+  struct Slice {
+    std::size_t end_chunk = 0;  ///< Behind its last chunk.
+    std::byte* data = nullptr;
+    std::int64_t bytes = 0;
+    std::int64_t taken_bytes = 0;  ///< What the system pins for it.
+    bool pinned = false;
+    std::size_t reservation = 0;
+  };
+  /// In the order in which they were added.
+  [[nodiscard]] std::span<const Slice> slices() const noexcept { return slices_; }
+  /// Pins one slice, `promise.settle()`s what it takes, and counts it in the context's ledger.
+  /// @throws what the provider throws; the slice stays usable, pageable.
+  void pin(std::size_t slice, PinnedLedger::Promise& promise);
+
+  /// Bytes of all chunks, of those that are pinned, and of those that are adopted (and pinned).
   [[nodiscard]] std::int64_t bytes() const noexcept;
   [[nodiscard]] std::int64_t pinned_bytes() const noexcept;
-
-  /// Pins one chunk. @throws what the provider throws; the chunk stays usable, pageable.
-  void pin(std::size_t index);
+  [[nodiscard]] std::int64_t adopted_bytes() const noexcept { return adopted_bytes_; }
+  /// The host memory that was taken for them, in bytes, as the provider rounds it.
+  [[nodiscard]] std::int64_t taken_bytes() const noexcept;
 
   /// A storage over `bytes` bytes at `data`, inside the arena; it holds a reference on the arena.
   [[nodiscard]] c10::Storage make_storage(std::byte* data, std::int64_t bytes);
@@ -70,15 +114,29 @@ class HostArena final : public c10::intrusive_ptr_target {
   struct Chunk {
     std::byte* data = nullptr;
     std::int64_t bytes = 0;
-    bool pinned = false;
   };
 
-  void free_chunks() noexcept;
+  /// What one `allocate` returned.
+  struct Reservation {
+    std::shared_ptr<HostMemory> memory;
+    void* data = nullptr;
+    std::int64_t bytes = 0;
+    std::int64_t chunk_bytes = 0;  // Without the rest of pages between slices.
+  };
+
+  void reserve(const std::shared_ptr<HostMemory>& memory, std::span<const NewChunk> chunks,
+               std::size_t first_chunk, std::int64_t alignment);
+  void shrink_to(std::size_t reservations, std::size_t slices, std::size_t chunks) noexcept;
+  void release_adopted(bool is_idle) noexcept;
+  [[nodiscard]] bool unpin(std::size_t reservation) noexcept;
 
   const std::shared_ptr<DeviceContext> context_;
-  const std::shared_ptr<HostMemory> memory_;
   const std::string component_;
+  std::vector<Reservation> reservations_;
+  std::vector<Slice> slices_;
   std::vector<Chunk> chunks_;
+  std::vector<c10::Storage> adopted_;
+  std::int64_t adopted_bytes_ = 0;
   std::atomic<bool> copies_outstanding_{false};
   std::atomic<bool> staged_{true};
 };

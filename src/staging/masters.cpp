@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "masters.hpp"
+#include "pinning_plan.hpp"
 #include "tensor_binding.hpp"
 
+#include <offstage/base/bytes.hpp>
 #include <offstage/base/error.hpp>
 #include <offstage/base/exception_text.hpp>
 
+#include <ATen/Context.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/TensorOptions.h>
 
@@ -12,6 +15,7 @@
 #include <exception>
 #include <malloc.h>
 #include <string>
+#include <string_view>
 #include <utility>
 
 OFFSTAGE_NAMESPACE_BEGIN
@@ -19,63 +23,71 @@ namespace detail {
 
 namespace {
 
-/// Pins a chunk. A refusal is thrown on or noted, as the options ask.
-class ChunkPinner {
+/// Sources of this many bytes are freed between two requests to the heap to give back what is free.
+constexpr std::int64_t kTrimBytes = 16 * kMiB;
+
+/// Pins the slices of an arena. A refusal is thrown on or noted, as the options ask.
+class SlicePinner {
  public:
   /// @param refusal  Why the arena is not in the memory that could be pinned; empty if it is.
-  ChunkPinner(HostArena& arena, const DeviceContext& context, const StagerOptions& options,
-              std::string refusal)
+  SlicePinner(HostArena& arena, const DeviceContext& context, const StagerOptions& options,
+              PinningPlan plan, std::string refusal)
       : arena_(arena),
         context_(context),
         options_(options),
-        refused_bytes_(refusal.empty() ? 0 : arena.bytes()),
-        first_cause_(std::move(refusal)) {}
+        promise_(std::move(plan.promise)),
+        reason_(refusal.empty() && !plan.shortage.empty() ? "budget" : "pageable"),
+        pageable_bytes_(plan.pageable_bytes),
+        cause_(std::move(plan.shortage)) {
+    if (refusal.empty()) return;
+    cause_ = std::move(refusal);
+    pageable_bytes_ = arena.bytes() - arena.adopted_bytes();
+  }
 
-  /// Pins the chunks in front of `end` that are not pinned yet.
+  /// Pins the slices that end in front of chunk `end` and are not pinned yet.
   void pin_up_to(std::size_t end) {
-    for (; next_ < end; ++next_) {
+    for (; next_ < arena_.slices().size() && arena_.slices()[next_].end_chunk <= end; ++next_) {
       pin(next_);
-      // Gives the heap memory of sources freed meanwhile back to the system.
-      ::malloc_trim(0);
     }
   }
 
   /// One warning for the whole component.
   void report() const {
-    if (refused_bytes_ == 0 || context_.sink() == nullptr) return;
+    if (pageable_bytes_ == 0 || context_.sink() == nullptr) return;
     context_.sink()->on_event({.kind = EventKind::kPinningFailed,
                                .device = context_.device(),
                                .component = options_.name,
-                               .reason = "pageable",
-                               .message = first_cause_,
-                               .bytes = refused_bytes_});
+                               .reason = reason_,
+                               .message = cause_,
+                               .bytes = pageable_bytes_});
   }
 
  private:
-  void pin(std::size_t chunk) {
-    if (!options_.pin_memory) return;
+  void pin(std::size_t slice) {
+    const std::int64_t bytes = arena_.slices()[slice].bytes;
     try {
-      arena_.pin(chunk);
+      arena_.pin(slice, promise_);
     } catch (...) {
       if (is_forced_unwinding()) throw;
       std::string cause = current_exception_text();
       if (options_.strict_pinning) {
         throw HostMemoryError(
-            "component '" + options_.name + "': pinning " +
-            std::to_string(arena_.chunk_bytes(chunk)) +
+            "component '" + options_.name + "': pinning " + std::to_string(bytes) +
             " bytes of host memory failed, and strict pinning was asked for: " + cause);
       }
-      if (refused_bytes_ == 0) first_cause_ = std::move(cause);
-      refused_bytes_ += arena_.chunk_bytes(chunk);
+      if (pageable_bytes_ == 0) cause_ = std::move(cause);
+      pageable_bytes_ += bytes;
     }
   }
 
   HostArena& arena_;
   const DeviceContext& context_;
   const StagerOptions& options_;
+  PinnedLedger::Promise promise_;  // What is never pinned goes back with this object.
   std::size_t next_ = 0;
-  std::int64_t refused_bytes_;
-  std::string first_cause_;
+  std::string_view reason_;
+  std::int64_t pageable_bytes_;
+  std::string cause_;
 };
 
 void fill_from_host(const StorageGroup& group, std::byte* master) {
@@ -114,33 +126,56 @@ at::Tensor byte_tensor(const c10::Storage& storage) {
 
 namespace {
 
-/// The context's host memory. If that refuses, and it need not be pinned, pageable memory.
-/// @param refusal  Then says why.
-c10::intrusive_ptr<HostArena> make_arena(const StagingLayout& layout,
-                                         const std::shared_ptr<DeviceContext>& context,
-                                         const StagerOptions& options, std::string& refusal) {
-  const auto arena_in = [&](const std::shared_ptr<HostMemory>& memory) {
-    return c10::make_intrusive<HostArena>(context, memory, options.name, layout.chunk_bytes,
-                                          options.alignment);
-  };
-  if (!options.pin_memory) return arena_in(std::make_shared<PageableHostMemory>());
-  const std::shared_ptr<HostMemory>& memory = context->host_memory();
-  if (options.strict_pinning || !memory->pins()) return arena_in(memory);
-  try {
-    return arena_in(memory);
-  } catch (...) {
-    if (is_forced_unwinding()) throw;
-    refusal = current_exception_text();
+/// Where the chunks of a component come from.
+std::shared_ptr<HostMemory> host_memory_for(const DeviceContext& context,
+                                            const StagerOptions& options) {
+  if (!options.pin_memory) return std::make_shared<PageableHostMemory>();
+  if (options.strict_pinning && context.has_streams() && !context.host_memory()->pins()) {
+    throw HostMemoryError("component '" + options.name + "': host memory '" +
+                          std::string(context.host_memory()->name()) +
+                          "' does not pin, and strict pinning was asked for");
   }
-  return arena_in(std::make_shared<PageableHostMemory>());
+  return context.host_memory();
 }
 
-/// Reserves the host memory and all bookkeeping, and touches nothing.
-Masters reserve_masters(const StagingLayout& layout, const std::shared_ptr<DeviceContext>& context,
-                        const StagerOptions& options, std::string& refusal) {
+/// The planned chunks. If their memory refuses, and it need not be pinned, pageable memory.
+/// @param refusal  Then says why, and nothing of the plan is pinned.
+c10::intrusive_ptr<HostArena> make_arena(const std::shared_ptr<DeviceContext>& context,
+                                         const std::shared_ptr<HostMemory>& memory,
+                                         const StagerOptions& options, PinningPlan& plan,
+                                         std::string& refusal) {
+  auto arena = c10::make_intrusive<HostArena>(context, options.name);
+  try {
+    arena->add_chunks(memory, plan.chunks, options.alignment);
+    return arena;
+  } catch (...) {
+    if (is_forced_unwinding() || options.strict_pinning || !options.pin_memory || !memory->pins()) {
+      throw;
+    }
+    refusal = current_exception_text();
+  }
+  plan.promise = {};
+  for (NewChunk& chunk : plan.chunks) chunk.pin = false;
+  arena->add_chunks(std::make_shared<PageableHostMemory>(), plan.chunks, options.alignment);
+  return arena;
+}
+
+/// Takes adopted groups into the arena, in the order of their chunks, which is that of the groups.
+void adopt_groups(StagingLayout& layout, HostArena& arena) {
+  for (StorageGroup& group : layout.groups) {
+    if (group.adopted == nullptr) continue;
+    std::vector<c10::Storage> sources;
+    for (const SourceRange& source : group.sources) sources.push_back(source.storage);
+    arena.add_adopted_chunk(group.adopted, group.bytes, std::move(sources));
+  }
+}
+
+/// All bookkeeping; touches nothing.
+Masters make_masters(StagingLayout& layout, c10::intrusive_ptr<HostArena> reserved) {
   Masters masters;
-  masters.arena = make_arena(layout, context, options, refusal);
+  masters.arena = std::move(reserved);
   HostArena& arena = *masters.arena;
+  adopt_groups(layout, arena);
   for (const StorageGroup& group : layout.groups) {
     std::byte* data = group.bytes == 0 ? nullptr : arena.chunk(group.chunk) + group.chunk_offset;
     masters.storages.push_back(arena.make_storage(data, group.bytes));
@@ -150,16 +185,19 @@ Masters reserve_masters(const StagingLayout& layout, const std::shared_ptr<Devic
     masters.chunks.push_back(
         byte_tensor(arena.make_storage(arena.chunk(chunk), layout.chunk_bytes[chunk])));
   }
-
   return masters;
+}
+
+bool is_copied(const StorageGroup& group) {
+  return group.bytes != 0 && group.adopted == nullptr;
 }
 
 /// Sources on a device: copying can fail, and so can pinning. Both come first, with nothing bound.
 /// All chunks are pinned if there is any such source.
-void fill_from_devices(const StagingLayout& layout, const Masters& masters, ChunkPinner& pinner) {
+void fill_from_devices(const StagingLayout& layout, const Masters& masters, SlicePinner& pinner) {
   for (std::size_t index = 0; index < layout.groups.size(); ++index) {
     const StorageGroup& group = layout.groups[index];
-    if (group.bytes == 0 || group.source_device.is_cpu()) continue;
+    if (!is_copied(group) || group.source_device.is_cpu()) continue;
     pinner.pin_up_to(layout.chunk_bytes.size());
     clear_lead(group, masters.arena->chunk(group.chunk) + group.chunk_offset);
     fill_from_device(group, byte_tensor(masters.storages[index]));
@@ -169,29 +207,45 @@ void fill_from_devices(const StagingLayout& layout, const Masters& masters, Chun
 /// Sources on the host are copied, bound and freed one by one. Nothing here fails before a tensor
 /// is bound, except a strict pinning error, which leaves tensors bound to masters of the same
 /// value.
-void fill_from_host_and_bind(StagingLayout& layout, const Masters& masters, ChunkPinner& pinner) {
+void fill_from_host_and_bind(StagingLayout& layout, const Masters& masters, SlicePinner& pinner) {
+  std::int64_t freed = 0;
   for (StorageGroup& group : layout.groups) {
-    if (group.bytes != 0 && group.source_device.is_cpu()) {
+    if (is_copied(group) && group.source_device.is_cpu()) {
       pinner.pin_up_to(group.chunk);  // The chunks before this one are full.
       std::byte* data = masters.arena->chunk(group.chunk) + group.chunk_offset;
       clear_lead(group, data);
       fill_from_host(group, data);
+      freed += group.bytes;
     }
     for (const std::size_t member : group.members) {
       bind(layout.tensors[member], masters.views[member]);
     }
     group.sources.clear();  // The last reference, unless user code holds another.
+    if (freed < kTrimBytes) continue;
+    ::malloc_trim(0);
+    freed = 0;
   }
   pinner.pin_up_to(layout.chunk_bytes.size());
+  ::malloc_trim(0);
 }
 
 }  // namespace
 
+std::function<bool(const void*)> adoption_probe(const DeviceContext& context,
+                                                const StagerOptions& options) {
+  if (options.pinned_sources != PinnedSources::kAdopt || !context.has_streams()) return nullptr;
+  return [type = context.device().type()](const void* address) {
+    return at::globalContext().isPinnedPtr(address, type);
+  };
+}
+
 Masters build_masters(StagingLayout& layout, const std::shared_ptr<DeviceContext>& context,
                       const StagerOptions& options) {
+  const std::shared_ptr<HostMemory> memory = host_memory_for(*context, options);
+  PinningPlan plan = make_pinning_plan(layout, *context, *memory, options);
   std::string refusal;
-  Masters masters = reserve_masters(layout, context, options, refusal);
-  ChunkPinner pinner(*masters.arena, *context, options, std::move(refusal));
+  Masters masters = make_masters(layout, make_arena(context, memory, options, plan, refusal));
+  SlicePinner pinner(*masters.arena, *context, options, std::move(plan), std::move(refusal));
   try {
     fill_from_devices(layout, masters, pinner);
     fill_from_host_and_bind(layout, masters, pinner);

@@ -28,6 +28,10 @@ StagerOptions checked_options(StagerOptions options) {
                           "': chunk_bytes_max must be more than 0, got " +
                           std::to_string(options.chunk_bytes_max));
   }
+  if (options.pinned_sources == PinnedSources::kAdopt && !options.pin_memory) {
+    throw InvalidArgument("stager options of '" + options.name +
+                          "': pinned_sources = kAdopt needs pin_memory, which is false");
+  }
   return options;
 }
 
@@ -187,7 +191,8 @@ class PinnedModuleStager::Impl {
     AuditReport audit;
     if (trial_run) audit = audit_trial_run(tensors, {}, trial_run);
     detail::StagingLayout layout = detail::make_staging_layout(
-        std::move(tensors), options_.name, options_.alignment, options_.chunk_bytes_max);
+        std::move(tensors), options_.name, options_.alignment, options_.chunk_bytes_max,
+        detail::adoption_probe(*context_, options_));
     audit.append(detail::audit_aliases(layout));
     if (options_.strict_audit && !audit.is_clean()) {
       throw StagingError(text("refused by its audit:\n" + audit.to_text()));
@@ -360,6 +365,12 @@ c10::Device PinnedModuleStager::device() const noexcept {
 }
 std::int64_t PinnedModuleStager::pinned_bytes() const noexcept {
   return impl_->sum([](const auto& part) { return part.arena().pinned_bytes(); });
+}
+std::int64_t PinnedModuleStager::host_bytes() const noexcept {
+  return impl_->sum([](const auto& part) { return part.arena().taken_bytes(); });
+}
+std::int64_t PinnedModuleStager::adopted_bytes() const noexcept {
+  return impl_->sum([](const auto& part) { return part.arena().adopted_bytes(); });
 }
 std::size_t PinnedModuleStager::chunk_count() const noexcept {
   return impl_->sum([](const auto& part) { return part.layout().chunk_bytes.size(); });

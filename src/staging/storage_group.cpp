@@ -126,10 +126,39 @@ StorageGroup make_group(std::vector<Hull> hulls, std::int64_t alignment,
   return group;
 }
 
+/// Finds out whether a group can stay where it is. Both ends are asked for: a range that is pinned
+/// in part is somebody's mistake, and must not become a slow load or a failing one.
+void adopt_if_pinned(StorageGroup& group, std::int64_t alignment, const std::string& component,
+                     const std::string& path, const std::function<bool(const void*)>& is_pinned) {
+  if (group.bytes == 0 || !group.source_device.is_cpu()) return;
+  const SourceRange& first = group.sources.front();
+  const Address hull_begin = base_of(first.storage) + static_cast<Address>(first.begin);
+  const Address begin = hull_begin - static_cast<Address>(first.group_offset);
+  const auto pinned_at = [&](Address address) {
+    return is_pinned(reinterpret_cast<const void*>(address));
+  };
+  const bool begins_pinned = pinned_at(hull_begin);
+  const bool ends_pinned = pinned_at(begin + static_cast<Address>(group.bytes) - 1);
+  if (!begins_pinned && !ends_pinned) return;
+  const auto refuse = [&](const std::string& why) {
+    throw StagingError("component '" + component + "': tensor '" + path +
+                       "' lies in pinned memory that cannot be adopted: " + why);
+  };
+  if (begins_pinned != ends_pinned) refuse("only a part of it is pinned");
+  if (begin % static_cast<Address>(alignment) != 0) {
+    refuse("its storage does not start at a multiple of " + std::to_string(alignment) + " bytes");
+  }
+  if (begin < base_of(first.storage) || !pinned_at(begin)) {
+    refuse("the " + std::to_string(first.group_offset) +
+           " bytes in front of it, which keep its alignment, belong to other memory");
+  }
+  group.adopted = reinterpret_cast<std::byte*>(begin);
+}
+
 void lay_out(StagingLayout& layout, std::int64_t alignment, std::int64_t chunk_bytes_max) {
   std::int64_t used = 0;
   for (StorageGroup& group : layout.groups) {
-    if (group.bytes == 0) continue;
+    if (group.bytes == 0 || group.adopted != nullptr) continue;
     const std::int64_t padded = align_up(group.bytes, alignment);
     if (layout.chunk_bytes.empty() || used + padded > chunk_bytes_max) {
       layout.chunk_bytes.push_back(0);
@@ -141,6 +170,12 @@ void lay_out(StagingLayout& layout, std::int64_t alignment, std::int64_t chunk_b
     layout.chunk_bytes.back() = used;
     layout.group_bytes += group.bytes;
   }
+  for (StorageGroup& group : layout.groups) {
+    if (group.adopted == nullptr) continue;
+    group.chunk = layout.chunk_bytes.size();
+    layout.chunk_bytes.push_back(group.bytes);
+    layout.group_bytes += group.bytes;
+  }
 }
 
 }  // namespace
@@ -150,7 +185,8 @@ std::int64_t StagingLayout::padded_bytes() const noexcept {
 }
 
 StagingLayout make_staging_layout(std::vector<NamedTensor> tensors, const std::string& component,
-                                  std::int64_t alignment, std::int64_t chunk_bytes_max) {
+                                  std::int64_t alignment, std::int64_t chunk_bytes_max,
+                                  const std::function<bool(const void*)>& is_pinned) {
   StagingLayout layout;
   std::unordered_map<const c10::TensorImpl*, std::size_t> seen;
   for (NamedTensor& named : tensors) {
@@ -181,6 +217,10 @@ StagingLayout make_staging_layout(std::vector<NamedTensor> tensors, const std::s
   for (std::size_t index = 0; index < layout.groups.size(); ++index) {
     for (const std::size_t member : layout.groups[index].members) {
       layout.tensors[member].group = index;
+    }
+    if (is_pinned) {
+      adopt_if_pinned(layout.groups[index], alignment, component,
+                      layout.tensors[layout.groups[index].members.front()].path, is_pinned);
     }
   }
   lay_out(layout, alignment, chunk_bytes_max);

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,9 @@ struct StorageGroup {
   std::int64_t bytes = 0;  ///< 0 for an empty tensor, which never shares.
   c10::Device source_device = c10::Device(c10::kCPU);
   std::vector<SourceRange> sources;  ///< Emptied once the bytes are in the master.
+  /// Null: the bytes are copied into a master. Else they stay where they are, and this is the
+  /// first.
+  std::byte* adopted = nullptr;
   std::vector<std::size_t> members;  ///< Indices of the tensor records.
   std::size_t chunk = 0;             ///< Which chunk holds it; 0 for an empty group too.
   std::int64_t chunk_offset = 0;     ///< Byte offset in the chunk, a multiple of the alignment.
@@ -58,8 +62,10 @@ struct StorageGroup {
 struct StagingLayout {
   std::vector<TensorRecord> tensors;
   std::vector<StorageGroup> groups;
-  std::vector<std::int64_t> chunk_bytes;  ///< Multiples of the alignment.
-  std::int64_t group_bytes = 0;           ///< Sum over the groups, without padding.
+  /// Multiples of the alignment. Behind them one chunk for each adopted group, of exactly its
+  /// bytes.
+  std::vector<std::int64_t> chunk_bytes;
+  std::int64_t group_bytes = 0;  ///< Sum over the groups, without padding.
 
   [[nodiscard]] std::int64_t padded_bytes() const noexcept;
 };
@@ -75,11 +81,13 @@ struct StagingLayout {
 /// @param alignment        In bytes; a power of two, at least 16.
 /// @param chunk_bytes_max  Upper bound of a chunk in bytes. No group is split: a larger one gets a
 ///                         chunk of its own.
-/// @throws StagingError naming the component and the tensor, if one cannot be staged.
-[[nodiscard]] StagingLayout make_staging_layout(std::vector<NamedTensor> tensors,
-                                                const std::string& component,
-                                                std::int64_t alignment,
-                                                std::int64_t chunk_bytes_max);
+/// @param is_pinned        Null: every group is copied. Else groups whose bytes on the host are
+///                         pinned, as this tells of an address, are adopted.
+/// @throws StagingError naming the component and the tensor, if one cannot be staged, or lies in
+///                      pinned memory that cannot be adopted.
+[[nodiscard]] StagingLayout make_staging_layout(
+    std::vector<NamedTensor> tensors, const std::string& component, std::int64_t alignment,
+    std::int64_t chunk_bytes_max, const std::function<bool(const void*)>& is_pinned = nullptr);
 
 }  // namespace detail
 OFFSTAGE_NAMESPACE_END

@@ -62,6 +62,7 @@ class SimulatedHostMemory final : public HostMemory {
  public:
   [[nodiscard]] std::string_view name() const noexcept override { return "simulated"; }
   [[nodiscard]] bool pins() const noexcept override { return true; }
+  [[nodiscard]] std::int64_t slice_bytes_max() const noexcept override { return kGiB; }
   void pin(void* data, std::int64_t bytes) override;
   void unpin(void* data, std::int64_t bytes) override;
 };

@@ -33,20 +33,25 @@ TEST_F(DeviceContextTest, ChoosesTheServicesOfItsDevice) {
   ASSERT_NE(context.telemetry(), nullptr);
   EXPECT_EQ(context.telemetry()->name(), "generic");
   EXPECT_EQ(context.sink(), nullptr);
+  EXPECT_EQ(&context.pinned_ledger(), PinnedLedger::of_process().get());
 }
 
 TEST_F(DeviceContextTest, TakesTheServicesItIsGiven) {
   const auto memory = std::make_shared<PageableHostMemory>();
   const auto telemetry = std::make_shared<testing::FakeTelemetry>();
   const auto sink = std::make_shared<testing::RecordingSink>();
+  const auto ledger = std::make_shared<PinnedLedger>();
   const c10::Stream stream = DeviceContext(simulator.device()).copy_stream();
-  const DeviceContext context(
-      simulator.device(),
-      {.copy_stream = stream, .host_memory = memory, .telemetry = telemetry, .sink = sink});
+  const DeviceContext context(simulator.device(), {.copy_stream = stream,
+                                                   .host_memory = memory,
+                                                   .telemetry = telemetry,
+                                                   .sink = sink,
+                                                   .pinned_ledger = ledger});
   EXPECT_EQ(context.copy_stream(), stream);
   EXPECT_EQ(context.host_memory(), memory);
   EXPECT_EQ(context.telemetry(), telemetry);
   EXPECT_EQ(context.sink(), sink.get());
+  EXPECT_EQ(&context.pinned_ledger(), ledger.get());
 }
 
 TEST_F(DeviceContextTest, NeedsAnIndexAndACopyStreamOfTheSameDevice) {

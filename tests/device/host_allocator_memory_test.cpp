@@ -23,6 +23,20 @@ TEST_F(HostAllocatorMemoryTest, GivesMemoryThatTheDeviceKnowsAsPinned) {
   memory.free(data, 4096);
 }
 
+TEST_F(HostAllocatorMemoryTest, TellsThatAnAllocatorOfExactSizesTakesWholePages) {
+  const HostAllocatorMemory memory(simulator.device().type());
+  EXPECT_EQ(memory.taken_bytes(5 * host_page_bytes()), 5 * host_page_bytes());
+  EXPECT_EQ(memory.taken_bytes(1), host_page_bytes());
+}
+
+TEST_F(HostAllocatorMemoryTest, AnAllocatorThatDoesNotAnswerCountsAsRounding) {
+  simulator.faults().fail(testing::FaultPoint::kPin, testing::FaultWhen::nth(1),
+                          testing::Fault::kAccelerator);
+  const HostAllocatorMemory memory(simulator.device().type());
+  EXPECT_EQ(memory.taken_bytes(5 * 4096), 8 * 4096);
+  simulator.faults().clear();
+}
+
 TEST_F(HostAllocatorMemoryTest, RefusesSizesThatAreNoSizesAndDevicesWithoutAnAllocator) {
   HostAllocatorMemory memory(simulator.device().type());
   EXPECT_THROW(static_cast<void>(memory.allocate(0)), InvalidArgument);

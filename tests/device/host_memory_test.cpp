@@ -31,6 +31,15 @@ TEST(PageableHostMemoryTest, SaysThatItDoesNotPin) {
   EXPECT_EQ(memory.name(), "pageable");
 }
 
+TEST(PageableHostMemoryTest, TakesWholePages) {
+  const PageableHostMemory memory;
+  EXPECT_EQ(host_page_bytes(), ::sysconf(_SC_PAGESIZE));
+  EXPECT_EQ(memory.taken_bytes(1), host_page_bytes());
+  EXPECT_EQ(memory.taken_bytes(host_page_bytes()), host_page_bytes());
+  EXPECT_EQ(memory.taken_bytes(host_page_bytes() + 1), 2 * host_page_bytes());
+  EXPECT_FALSE(memory.bound_by_memlock());
+}
+
 TEST(PageableHostMemoryTest, RefusesSizesThatAreNoSizes) {
   PageableHostMemory memory;
   EXPECT_THROW(static_cast<void>(memory.allocate(0)), InvalidArgument);

@@ -6,6 +6,8 @@
 
 #include <c10/core/StreamGuard.h>
 
+#include <fstream>
+
 namespace offstage {
 namespace {
 
@@ -211,6 +213,14 @@ TEST_F(PinnedModuleStagerTest, EverythingHappensOnTheDeviceOfTheContext) {
   stager.offload();
 }
 
+/// The memory of this process, in bytes.
+std::int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::int64_t pages = 0;
+  file >> pages >> pages;
+  return pages * host_page_bytes();
+}
+
 // case C34
 TEST_F(PinnedModuleStagerTest, TwoHundredCyclesKeepTheMastersAndAllocateNoHostMemory) {
   const auto memory = std::make_shared<RefusingHostMemory>(simulator.host_memory(), 1);
@@ -220,6 +230,9 @@ TEST_F(PinnedModuleStagerTest, TwoHundredCyclesKeepTheMastersAndAllocateNoHostMe
   stager->set_cache(retaining_cache());
   const void* master = tensors[7].tensor.data_ptr();
   const auto segments = simulator.memory().segments;
+  stager->load();
+  stager->offload();
+  const std::int64_t resident = resident_bytes();
   for (int cycle = 0; cycle < 200; ++cycle) {
     stager->load();
     stager->offload();
@@ -227,6 +240,7 @@ TEST_F(PinnedModuleStagerTest, TwoHundredCyclesKeepTheMastersAndAllocateNoHostMe
   }
   EXPECT_EQ(memory->live, 1);
   EXPECT_EQ(simulator.memory().segments, segments + 1);
+  EXPECT_LT(resident_bytes() - resident, 8 * kMiB);
   expect_numbered(tensors);
 }
 

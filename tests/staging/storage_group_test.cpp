@@ -156,6 +156,33 @@ TEST(StorageGroupTest, ViewsOfAnotherDtypeShareTheGroup) {
   EXPECT_EQ(layout.tensors[1].storage_offset, 7);
 }
 
+TEST(StorageGroupTest, AdoptedGroupsAreChunksOfTheirOwnBehindTheOthers) {
+  alignas(512) static std::array<float, 256> pinned{};
+  const auto is_pinned = [](const void* address) {
+    return address >= pinned.data() && address < pinned.data() + pinned.size();
+  };
+  const StagingLayout layout =
+      make_staging_layout({{"a", at::from_blob(pinned.data(), {100})},
+                           {"b", at::rand({10})},
+                           {"c", at::from_blob(pinned.data() + 128, {2}).narrow(0, 1, 1)},
+                           {"d", at::rand({200})}},
+                          "vae", 512, kGiB, is_pinned);
+  ASSERT_EQ(layout.groups.size(), 4U);
+  EXPECT_THAT(layout.chunk_bytes, ElementsAre(512 + 1024, 400, 8));
+  EXPECT_EQ(layout.groups[0].adopted, reinterpret_cast<std::byte*>(pinned.data()));
+  EXPECT_EQ(layout.groups[0].chunk, 1U);
+  EXPECT_EQ(layout.groups[1].adopted, nullptr);
+  EXPECT_EQ(layout.groups[2].adopted, reinterpret_cast<std::byte*>(pinned.data() + 128));
+  EXPECT_EQ(layout.groups[2].chunk, 2U);
+  EXPECT_EQ(layout.groups[3].chunk_offset, 512);
+  EXPECT_EQ(layout.group_bytes, 400 + 40 + 8 + 800);
+}
+
+TEST(StorageGroupTest, NothingIsAdoptedUnlessAskedFor) {
+  alignas(512) static std::array<float, 8> pinned{};
+  EXPECT_EQ(layout_of({{"a", at::from_blob(pinned.data(), {8})}}).groups[0].adopted, nullptr);
+}
+
 TEST(StorageGroupTest, MisalignedWindowsThatOverlapAreRefusedByName) {
   std::vector<char> mapping(64);
   const at::Tensor bytes = at::from_blob(mapping.data(), {40}, at::kByte);

@@ -8,6 +8,7 @@
 #include <offstage/base/event_sink.hpp>
 #include <offstage/device/capture_probe.hpp>
 #include <offstage/device/host_memory.hpp>
+#include <offstage/device/pinned_ledger.hpp>
 #include <offstage/device/telemetry_backend.hpp>
 
 #include <c10/core/Device.h>
@@ -33,6 +34,8 @@ struct DeviceContextOptions {
   std::shared_ptr<EventSink> sink = nullptr;
   /// Tells whether a graph is being captured. Default: none; then a capture is not seen.
   std::shared_ptr<CaptureProbe> capture_probe = nullptr;
+  /// Counts what is pinned, for budgets. Default: the one of the process.
+  std::shared_ptr<PinnedLedger> pinned_ledger = nullptr;
 };
 
 /// One device as the library uses it. Make one for each device and hand it to everything that
@@ -75,6 +78,7 @@ class DeviceContext {
   /// become part of a graph. False without a probe.
   [[nodiscard]] bool is_capturing() const;
 
+  [[nodiscard]] PinnedLedger& pinned_ledger() const noexcept { return *pinned_ledger_; }
   /// Null on a device that has no allocator cache (the CPU).
   [[nodiscard]] const std::shared_ptr<TelemetryBackend>& telemetry() const noexcept {
     return telemetry_;
@@ -101,6 +105,7 @@ class DeviceContext {
   const std::shared_ptr<TelemetryBackend> telemetry_;
   const std::shared_ptr<EventSink> sink_;
   const std::shared_ptr<CaptureProbe> capture_probe_;
+  const std::shared_ptr<PinnedLedger> pinned_ledger_;
   const std::int64_t process_id_;
   std::atomic<std::int64_t> quarantined_bytes_{0};
   std::atomic<std::int64_t> abandoned_host_bytes_{0};

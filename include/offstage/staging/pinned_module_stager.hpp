@@ -7,6 +7,7 @@
 #include <offstage/base/bytes.hpp>
 #include <offstage/base/config.hpp>
 #include <offstage/device/device_context.hpp>
+#include <offstage/device/pinned_budget.hpp>
 #include <offstage/staging/audit_report.hpp>
 #include <offstage/staging/edit_policy.hpp>
 #include <offstage/staging/named_tensor.hpp>
@@ -24,6 +25,17 @@ OFFSTAGE_NAMESPACE_BEGIN
 
 class BoundedAllocatorCache;  // <offstage/retention/bounded_allocator_cache.hpp>
 
+/// What happens to tensors that lie in host memory which is pinned for the device already.
+enum class PinnedSources : std::uint8_t {
+  /// They are copied into masters like all others: what becomes of their old memory is no matter.
+  kCopy,
+  /// They stay where they are, and their memory becomes their master: no copy, no new host memory.
+  /// It is kept alive for as long as a tensor is bound to it. Whoever else holds it must not write
+  /// to it or unpin it meanwhile. Each storage must start at a multiple of the alignment and lie in
+  /// one registration; it is moved as a chunk of its own.
+  kAdopt,
+};
+
 /// How a stager lays out and pins its masters.
 struct StagerOptions {
   /// Name of the component, for messages and events.
@@ -33,6 +45,12 @@ struct StagerOptions {
   /// True: pinned memory that cannot be had is an error. False: the masters, or those chunks that
   /// cannot be pinned, are pageable, with one warning (`EventKind::kPinningFailed`).
   bool strict_pinning = false;
+  /// How much may be pinned. Where it is too little for all, the largest chunks that fit are pinned
+  /// and the others are pageable, with one warning; under `strict_pinning` that is an error before
+  /// anything is changed.
+  PinnedBudget pinned_budget = {};
+  /// Whether tensors in pinned memory are copied. `kAdopt` needs `pin_memory`.
+  PinnedSources pinned_sources = PinnedSources::kCopy;
   /// Alignment of each storage in bytes, a power of two from 16 to 4096 (a page of the host). The
   /// default is what device allocators give themselves; below 256 the results may differ from an
   /// unstaged run.
@@ -113,8 +131,9 @@ class PinnedModuleStager final : public Stageable {
   /// @param context  The device, shared with all others that stage there. Not null.
   /// @throws InvalidArgument for a null context, or options out of range.
   /// @throws StagingError naming the tensor that cannot be staged; nothing was changed.
-  /// @throws HostMemoryError if the host memory cannot be had (nothing was changed), or cannot be
-  ///         pinned and `strict_pinning` asks for it (values and devices are as before).
+  /// @throws HostMemoryError if the host memory cannot be had, the budget cannot be read or is too
+  ///         small for `strict_pinning` (nothing was changed); or if memory cannot be pinned and
+  ///         `strict_pinning` asks for it (values and devices are as before).
   PinnedModuleStager(std::vector<NamedTensor> tensors, std::shared_ptr<DeviceContext> context,
                      StagerOptions options = {});
 
@@ -205,8 +224,13 @@ class PinnedModuleStager final : public Stageable {
   /// Device memory of one load, in bytes: each storage rounded up to the alignment.
   [[nodiscard]] std::int64_t bytes() const noexcept override;
   [[nodiscard]] c10::Device device() const noexcept override;
-  /// Host memory of the masters that is pinned, in bytes.
+  /// Host memory of the masters that is pinned, in bytes; adopted memory counts.
   [[nodiscard]] std::int64_t pinned_bytes() const noexcept;
+  /// Host memory that was taken for the masters, pinned or not, in bytes: whole pages, or what else
+  /// the provider rounds to. Adopted memory does not count.
+  [[nodiscard]] std::int64_t host_bytes() const noexcept;
+  /// Pinned memory of others that serves as masters, in bytes.
+  [[nodiscard]] std::int64_t adopted_bytes() const noexcept;
   /// Pieces in which a load moves the component.
   [[nodiscard]] std::size_t chunk_count() const noexcept;
   /// Storages (sets of tensors that share memory) and tensors under management.
