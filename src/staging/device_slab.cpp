@@ -31,11 +31,14 @@ std::byte* DeviceSlab::allocate(std::int64_t bytes) {
   return static_cast<std::byte*>(pieces_.back().get());
 }
 
-c10::Storage DeviceSlab::make_storage(std::byte* data, std::int64_t bytes) {
+c10::DataPtr DeviceSlab::make_pointer(std::byte* data) noexcept {
   c10::intrusive_ptr<DeviceSlab> self = c10::intrusive_ptr<DeviceSlab>::reclaim_copy(this);
-  c10::DataPtr pointer(data, self.release(), &drop_slab_reference, device_);
+  return {data, self.release(), &drop_slab_reference, device_};
+}
+
+c10::Storage DeviceSlab::make_storage(std::byte* data, std::int64_t bytes) {
   return c10::make_storage_impl(c10::StorageImpl::use_byte_size_t(), c10::SymInt(bytes),
-                                std::move(pointer), /*allocator=*/nullptr, /*resizable=*/false,
+                                make_pointer(data), /*allocator=*/nullptr, /*resizable=*/false,
                                 device_);
 }
 

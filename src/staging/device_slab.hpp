@@ -38,6 +38,8 @@ class DeviceSlab final : public c10::intrusive_ptr_target {
   /// @throws c10::OutOfMemoryError and what else the allocator throws; the slab stays as it was.
   std::byte* allocate(std::int64_t bytes);
 
+  /// A pointer to `data`, inside the slab; it holds a reference on the slab.
+  [[nodiscard]] c10::DataPtr make_pointer(std::byte* data) noexcept;
   /// A storage over `bytes` bytes at `data`, inside the slab; it holds a reference on the slab.
   [[nodiscard]] c10::Storage make_storage(std::byte* data, std::int64_t bytes);
 

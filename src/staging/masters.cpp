@@ -180,7 +180,6 @@ Masters make_masters(StagingLayout& layout, c10::intrusive_ptr<HostArena> reserv
     std::byte* data = group.bytes == 0 ? nullptr : arena.chunk(group.chunk) + group.chunk_offset;
     masters.storages.push_back(arena.make_storage(data, group.bytes));
   }
-  masters.views = make_views(layout, masters.storages);
   for (std::size_t chunk = 0; chunk < layout.chunk_bytes.size(); ++chunk) {
     masters.chunks.push_back(
         byte_tensor(arena.make_storage(arena.chunk(chunk), layout.chunk_bytes[chunk])));
@@ -218,7 +217,7 @@ void fill_from_host_and_bind(StagingLayout& layout, const Masters& masters, Slic
       freed += group.bytes;
     }
     for (const std::size_t member : group.members) {
-      bind(layout.tensors[member], masters.views[member]);
+      bind(layout.tensors[member], masters.storages[layout.tensors[member].group]);
     }
     group.sources.clear();  // The last reference, unless user code holds another.
     if (freed < kTrimBytes) continue;

@@ -25,7 +25,6 @@ namespace detail {
 struct Masters {
   c10::intrusive_ptr<HostArena> arena;
   std::vector<c10::Storage> storages;  ///< One for each group.
-  std::vector<at::Tensor> views;       ///< One for each tensor: what it is bound to when offloaded.
   std::vector<at::Tensor> chunks;      ///< One for each chunk: its bytes, as the source of a copy.
 };
 

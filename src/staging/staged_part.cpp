@@ -53,37 +53,48 @@ void StagedPart::check_bound_to_masters() const {
 }
 
 StagedPart::Prepared StagedPart::prepare(Pieces pieces) {
-  Prepared prepared{c10::make_intrusive<DeviceSlab>(context_->device(), options_.name), {}, {}};
+  make_device_storages();
+  Prepared prepared{c10::make_intrusive<DeviceSlab>(context_->device(), options_.name), {}};
   DeviceSlab& slab = *prepared.slab;
-  prepared.storages.reserve(layout_.groups.size());
+  prepared.places.reserve(layout_.groups.size());
   if (pieces == Pieces::kStorages) {
     for (std::size_t index = 0; index < layout_.groups.size(); ++index) {
       const std::int64_t bytes = layout_.groups[index].bytes;
-      std::byte* data = bytes == 0 ? nullptr : slab.allocate(bytes);
-      if (bytes != 0) ++counters_.allocations;
-      prepared.storages.push_back(slab.make_storage(data, bytes));
-      if (bytes != 0) {
-        copy_to_device(prepared.storages.back(), byte_tensor(masters_.storages[index]));
-      }
-    }
-  } else {
-    std::vector<std::byte*> chunks;
-    for (const std::int64_t bytes : layout_.chunk_bytes) {
-      chunks.push_back(slab.allocate(bytes));
+      prepared.places.push_back(bytes == 0 ? nullptr : slab.allocate(bytes));
+      if (bytes == 0) continue;
       ++counters_.allocations;
+      copy_to_device(slab.make_storage(prepared.places.back(), bytes),
+                     byte_tensor(masters_.storages[index]));
     }
-    for (std::size_t index = 0; index < chunks.size(); ++index) {
-      copy_to_device(slab.make_storage(chunks[index], layout_.chunk_bytes[index]),
-                     masters_.chunks[index]);
-    }
-    for (const StorageGroup& group : layout_.groups) {
-      std::byte* data = group.bytes == 0 ? nullptr : chunks[group.chunk] + group.chunk_offset;
-      prepared.storages.push_back(slab.make_storage(data, group.bytes));
-    }
+    return prepared;
   }
-  prepared.views = make_views(layout_, prepared.storages);
-  versions_.reserve(layout_.tensors.size());  // bind_to_device fills it and must not fail.
+  std::vector<std::byte*> chunks;
+  for (const std::int64_t bytes : layout_.chunk_bytes) {
+    chunks.push_back(slab.allocate(bytes));
+    ++counters_.allocations;
+  }
+  for (std::size_t index = 0; index < chunks.size(); ++index) {
+    copy_to_device(slab.make_storage(chunks[index], layout_.chunk_bytes[index]),
+                   masters_.chunks[index]);
+  }
+  for (const StorageGroup& group : layout_.groups) {
+    prepared.places.push_back(group.bytes == 0 ? nullptr
+                                               : chunks[group.chunk] + group.chunk_offset);
+  }
   return prepared;
+}
+
+/// Making them is most of what a load would cost the host.
+void StagedPart::make_device_storages() {
+  device_storages_.resize(layout_.groups.size());
+  for (std::size_t index = 0; index < layout_.groups.size(); ++index) {
+    if (device_storages_[index]) continue;
+    device_storages_[index] = c10::make_storage_impl(
+        c10::StorageImpl::use_byte_size_t(), c10::SymInt(layout_.groups[index].bytes),
+        c10::DataPtr(nullptr, context_->device()), /*allocator=*/nullptr, /*resizable=*/false,
+        context_->device());
+  }
+  versions_.reserve(layout_.tensors.size());  // bind_to_device fills it and must not fail.
 }
 
 void StagedPart::copy_to_device(const c10::Storage& to, const at::Tensor& from) {
@@ -93,11 +104,11 @@ void StagedPart::copy_to_device(const c10::Storage& to, const at::Tensor& from) 
 }
 
 void StagedPart::bind_to_device(Prepared prepared) noexcept {
-  for (std::size_t index = 0; index < layout_.tensors.size(); ++index) {
-    bind(layout_.tensors[index], prepared.views[index]);
-  }
-  device_storages_ = std::move(prepared.storages);
   slab_ = std::move(prepared.slab);
+  for (std::size_t index = 0; index < prepared.places.size(); ++index) {
+    device_storages_[index].set_data_ptr_noswap(slab_->make_pointer(prepared.places[index]));
+  }
+  for (const TensorRecord& record : layout_.tensors) bind(record, device_storages_[record.group]);
   note_versions();
 }
 
@@ -106,7 +117,7 @@ std::vector<std::size_t> StagedPart::bind_to_masters() noexcept {
   for (std::size_t index = 0; index < layout_.tensors.size(); ++index) {
     const TensorRecord& record = layout_.tensors[index];
     if (is_bound_to(record, device_storages_[record.group])) {
-      bind(record, masters_.views[index]);
+      bind(record, masters_.storages[record.group]);
     } else {
       replaced.push_back(index);
     }
@@ -169,8 +180,9 @@ void StagedPart::copy_again(const std::vector<std::size_t>& groups) {
 void StagedPart::write_master(std::size_t tensor, const at::Tensor& value) {
   const c10::InferenceMode mode(layout_.tensors[tensor].is_inference);
   const c10::AutoGradMode no_grad(false);
-  masters_.views[tensor].copy_(value.detach());
-  at::Tensor& bound = layout_.tensors[tensor].tensor;
+  const TensorRecord& record = layout_.tensors[tensor];
+  make_view(record, masters_.storages[record.group]).copy_(value.detach());
+  const at::Tensor& bound = record.tensor;
   if (!bound.is_inference()) bound.unsafeGetTensorImpl()->bump_version();
 }
 
@@ -214,7 +226,13 @@ std::string StagedPart::paths_still_referenced() const {
 }
 
 c10::intrusive_ptr<DeviceSlab> StagedPart::take_slab() noexcept {
-  device_storages_.clear();
+  for (c10::Storage& storage : device_storages_) {
+    if (storage.use_count() == 1) {
+      storage.set_data_ptr_noswap(c10::DataPtr(nullptr, context_->device()));
+    } else {
+      storage = c10::Storage();  // Somebody else's now.
+    }
+  }
   slab_->release_ownership();
   return std::move(slab_);
 }

@@ -58,8 +58,7 @@ class StagedPart {
   /// A load that is queued, and that no tensor shows yet. Dropping it undoes it.
   struct Prepared {
     c10::intrusive_ptr<DeviceSlab> slab;
-    std::vector<c10::Storage> storages;  ///< One for each group.
-    std::vector<at::Tensor> views;       ///< One for each tensor.
+    std::vector<std::byte*> places;  ///< Where each group is in it.
   };
 
   /// Allocates device memory and queues the copies of the masters.
@@ -97,10 +96,11 @@ class StagedPart {
   [[nodiscard]] std::string paths_still_referenced() const;
 
   [[nodiscard]] const c10::intrusive_ptr<DeviceSlab>& slab() const noexcept { return slab_; }
-  /// Gives the slab away. @pre bound to masters.
+  /// Gives the slab away; what somebody else holds of it goes along. @pre bound to masters.
   [[nodiscard]] c10::intrusive_ptr<DeviceSlab> take_slab() noexcept;
 
  private:
+  void make_device_storages();
   void copy_to_device(const c10::Storage& to, const at::Tensor& from);
 
   const std::string name_;
@@ -112,10 +112,11 @@ class StagedPart {
   Masters masters_;
   std::vector<std::uint64_t> checksums_;  // One for each group, if asked for.
 
-  // Of the current load; empty when not loaded.
-  c10::intrusive_ptr<DeviceSlab> slab_;
-  std::vector<c10::Storage> device_storages_;  // One for each group.
-  std::vector<std::uint32_t> versions_;        // One for each tensor.
+  // One for each group, made once: a load gives them memory, an offload takes it away again. Null
+  // where none was made yet, or where user code has kept the last one.
+  std::vector<c10::Storage> device_storages_;
+  std::vector<std::uint32_t> versions_;  // One for each tensor, of the current load.
+  c10::intrusive_ptr<DeviceSlab> slab_;  // Of the current load; null when not loaded.
 };
 
 }  // namespace detail

@@ -7,7 +7,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <mutex>
-#include <optional>
 #include <utility>
 
 OFFSTAGE_NAMESPACE_BEGIN
@@ -24,41 +23,40 @@ void forget_grad_accumulator(const c10::TensorImpl& impl) noexcept {
   meta->grad_accumulator_.reset();
 }
 
-}  // namespace
-
-std::vector<at::Tensor> make_views(const StagingLayout& layout,
-                                   std::span<const c10::Storage> storages) {
-  std::vector<at::Tensor> views;
-  views.reserve(layout.tensors.size());
-  std::optional<c10::InferenceMode> mode;
-  std::optional<bool> mode_is_inference;
-  for (const TensorRecord& record : layout.tensors) {
-    if (mode_is_inference != record.is_inference) {
-      mode.reset();  // Guards nest: the old one must go before the new one comes.
-      mode.emplace(record.is_inference);
-      mode_is_inference = record.is_inference;
-    }
-    c10::Storage storage = storages[record.group];
-    const c10::DispatchKey key =
-        c10::computeDispatchKey(record.dtype, c10::kStrided, storage.device());
-    auto view = at::detail::make_tensor<c10::TensorImpl>(
-        std::move(storage), c10::DispatchKeySet(key), c10::scalarTypeToTypeMeta(record.dtype));
-    c10::TensorImpl* impl = view.unsafeGetTensorImpl();
-    impl->set_sizes_and_strides(record.sizes, record.strides, record.storage_offset);
-    if (record.is_conj) impl->_set_conj(true);
-    if (record.is_neg) impl->_set_neg(true);
-    if (const auto* names = record.tensor.unsafeGetTensorImpl()->named_tensor_meta()) {
-      impl->set_named_tensor_meta(names->clone());
-    }
-    views.push_back(std::move(view));
+/// As `==`, inlined: most tensors have one or two dimensions.
+template <class List>
+bool is_equal(c10::IntArrayRef a, const List& b) noexcept {
+  if (a.size() != b.size()) return false;
+  for (std::size_t dim = 0; dim < b.size(); ++dim) {
+    if (a[dim] != b[dim]) return false;
   }
-  return views;
+  return true;
 }
 
-void bind(const TensorRecord& record, const at::Tensor& view) noexcept {
-  c10::TensorImpl* impl = record.tensor.unsafeGetTensorImpl();
-  impl->shallow_copy_from(view.getIntrusivePtr());
-  forget_grad_accumulator(*impl);
+}  // namespace
+
+at::Tensor make_view(const TensorRecord& record, const c10::Storage& storage) {
+  const c10::InferenceMode mode(record.is_inference);
+  const c10::DispatchKey key =
+      c10::computeDispatchKey(record.dtype, c10::kStrided, storage.device());
+  auto view = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(storage), c10::DispatchKeySet(key), c10::scalarTypeToTypeMeta(record.dtype));
+  c10::TensorImpl* impl = view.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(record.sizes, record.strides, record.storage_offset);
+  if (record.is_conj) impl->_set_conj(true);
+  if (record.is_neg) impl->_set_neg(true);
+  return view;
+}
+
+void bind(const TensorRecord& record, const c10::Storage& storage) noexcept {
+  c10::TensorImpl& impl = *record.tensor.unsafeGetTensorImpl();
+  impl.set_allow_tensor_metadata_change(true);  // It is false for what detach() returns.
+  impl.set_storage_keep_dtype(storage);
+  if (impl.storage_offset() != record.storage_offset) {
+    impl.set_storage_offset(record.storage_offset);
+  }
+  impl._change_backend_component_keys(storage.device());
+  forget_grad_accumulator(impl);
 }
 
 bool is_bound_to(const TensorRecord& record, const c10::Storage& storage) noexcept {
@@ -66,9 +64,8 @@ bool is_bound_to(const TensorRecord& record, const c10::Storage& storage) noexce
   return impl.has_storage() &&
          impl.unsafe_storage().unsafeGetStorageImpl() == storage.unsafeGetStorageImpl() &&
          impl.dtype() == c10::scalarTypeToTypeMeta(record.dtype) &&
-         impl.storage_offset() == record.storage_offset &&
-         impl.sizes() == c10::IntArrayRef(record.sizes) &&
-         impl.strides() == c10::IntArrayRef(record.strides) && impl.is_conj() == record.is_conj &&
+         impl.storage_offset() == record.storage_offset && is_equal(impl.sizes(), record.sizes) &&
+         is_equal(impl.strides(), record.strides) && impl.is_conj() == record.is_conj &&
          impl.is_neg() == record.is_neg;
 }
 

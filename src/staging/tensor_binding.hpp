@@ -11,27 +11,23 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Storage.h>
 
-#include <span>
-#include <vector>
-
 OFFSTAGE_NAMESPACE_BEGIN
 namespace detail {
 
-/// A tensor over each record's place in its group's storage, with the record's metadata: what the
-/// record's tensor can be bound to. Each is made in the inference mode of its record, since a bound
-/// tensor takes over whether it is an inference tensor.
-/// @param storages  One for each group.
-[[nodiscard]] std::vector<at::Tensor> make_views(const StagingLayout& layout,
-                                                 std::span<const c10::Storage> storages);
+/// A new tensor over the record's place in its group's storage, with the record's metadata; an
+/// inference tensor if the record's is one.
+[[nodiscard]] at::Tensor make_view(const TensorRecord& record, const c10::Storage& storage);
 
-/// Makes `record.tensor` use the memory of `view`. Identity, requires_grad, leaf-ness, hooks and
-/// version counter of the tensor stay; every handle to it sees the change. A graph of autograd that
-/// was made before cannot be run backward any more; one made afterwards can.
+/// Makes `record.tensor` use its group's `storage`, on whatever device that is. Everything else of
+/// the tensor stays, and every handle to it sees the change. A graph of autograd that was made
+/// before may not run backward any more; one made afterwards does.
 ///
 /// `Tensor::set_data` is no alternative: it refuses to go between the CPU and a PrivateUse1 device.
-/// @pre `view` was made by `make_views` for this record, and `is_bound_to` was true for it: nothing
-///      is checked here, so that a list of tensors can be re-bound without failing in the middle.
-void bind(const TensorRecord& record, const at::Tensor& view) noexcept;
+/// And `shallow_copy_from`, which would do, copies sizes and strides that do not change, and costs
+/// four times as much.
+/// @pre The tensor has the record's metadata (`is_bound_to` was true for some storage): nothing is
+///      checked here, so that a list of tensors can be re-bound without failing in the middle.
+void bind(const TensorRecord& record, const c10::Storage& storage) noexcept;
 
 /// True if the tensor still has the record's metadata and lies in `storage`: nobody replaced, moved
 /// or reshaped it since it was bound there.
