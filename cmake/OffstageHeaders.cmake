@@ -1,5 +1,5 @@
-# The public headers as file sets of the two library targets: testing/ belongs to offstage_testing,
-# everything else to offstage. They are installed from there, and the target
+# The public headers as file sets of the library targets: testing/ belongs to offstage_testing,
+# staging/script_* to offstage_torchscript, everything else to offstage. They are installed from there, and the target
 # all_verify_interface_header_sets compiles each of them alone.
 #
 # The list is globbed, unlike the lists of sources: a header that is forgotten in a list breaks
@@ -7,12 +7,19 @@
 # forgotten does not link.
 file(GLOB_RECURSE _headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/offstage/*.hpp")
 set(_testing_headers "${_headers}")
-list(FILTER _headers EXCLUDE REGEX "/include/offstage/testing/")
+set(_torchscript_headers "${_headers}")
+list(FILTER _headers EXCLUDE REGEX "/include/offstage/(testing/|staging/script_)")
 list(FILTER _testing_headers INCLUDE REGEX "/include/offstage/testing/")
+list(FILTER _torchscript_headers INCLUDE REGEX "/include/offstage/staging/script_")
 
 set(OFFSTAGE_LIBRARIES offstage)
 target_sources(offstage PUBLIC
   FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}/include" FILES ${_headers})
+if(TARGET offstage_torchscript)
+  list(APPEND OFFSTAGE_LIBRARIES offstage_torchscript)
+  target_sources(offstage_torchscript PUBLIC
+    FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}/include" FILES ${_torchscript_headers})
+endif()
 if(TARGET offstage_testing)
   list(APPEND OFFSTAGE_LIBRARIES offstage_testing)
   target_sources(offstage_testing PUBLIC

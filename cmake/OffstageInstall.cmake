@@ -5,6 +5,9 @@ include(GNUInstallDirs)
 
 set(_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/offstage")
 set_target_properties(offstage PROPERTIES EXPORT_NAME offstage)
+if(TARGET offstage_torchscript)
+  set_target_properties(offstage_torchscript PROPERTIES EXPORT_NAME torchscript)
+endif()
 if(TARGET offstage_testing)
   set_target_properties(offstage_testing PROPERTIES EXPORT_NAME testing)
 endif()
@@ -12,6 +15,12 @@ install(TARGETS ${OFFSTAGE_LIBRARIES} EXPORT offstage-targets
   ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT offstage
   LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT offstage
   FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT offstage)
+if(TARGET offstage_doctor)
+  # It is run by hand, with no environment set: it finds LibTorch where it was found here.
+  set_target_properties(offstage_doctor PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  install(TARGETS offstage_doctor
+    RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT offstage_tools)
+endif()
 install(EXPORT offstage-targets NAMESPACE offstage::
   DESTINATION "${_package_dir}" COMPONENT offstage)
 

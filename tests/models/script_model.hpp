@@ -4,6 +4,8 @@
 /// @file
 /// What export.py writes, as a test sees it.
 
+#include <offstage/staging/named_tensor.hpp>
+
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/jit/api/module.h>
 
@@ -21,13 +23,9 @@ struct ScriptModel {
 /// @throws c10::Error if there is no such file, or one that export.py did not write.
 [[nodiscard]] ScriptModel load_model(const std::string& path);
 
-[[nodiscard]] at::Tensor call(ScriptModel& model);
+[[nodiscard]] at::Tensor call(ScriptModel& model, const std::vector<at::Tensor>& inputs);
 
-/// Moves what a call of the model reads: parameters, buffers, tensors in attributes, constants in
-/// the graphs (where a trace puts plain tensor members, and a frozen module its weights), and the
-/// example inputs. Device constants in the graphs are set to `device`.
-///
-/// Only for a model that has not run: the executor keeps what it read in the first run.
-void move_model(ScriptModel& model, c10::Device device);
+/// What a stager takes over; devices in the code are set to `device`.
+[[nodiscard]] std::vector<NamedTensor> tensors_of(ScriptModel& model, c10::Device device);
 
 }  // namespace offstage::models

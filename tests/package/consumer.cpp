@@ -3,6 +3,7 @@
 // flags would refuse: they must not reach this file.
 #include <offstage/offstage.hpp>
 #ifdef CONSUMER_HAS_DOUBLES
+#include <offstage/staging/script_module.hpp>
 #include <offstage/testing/simulator.hpp>
 #endif
 
@@ -17,6 +18,8 @@ int main(int argc, char** argv) {
 
 #ifdef CONSUMER_HAS_DOUBLES
   const c10::Device device = offstage::testing::Simulator::install().device();
+  auto* volatile audit = &offstage::audit_script;  // Is there to be linked.
+  (void)audit;
 #else
   const c10::Device device(c10::kCPU);
 #endif

@@ -12,8 +12,13 @@
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
+
+namespace torch::jit {
+struct Module;
+}
 
 OFFSTAGE_NAMESPACE_BEGIN
 
@@ -49,14 +54,22 @@ void append_module(const Module& module, const std::string& prefix, std::vector<
   append_tensors(module_of(module).named_buffers(true), prefix, out);
 }
 
+template <class Module>
+concept HasNamedTensors = requires(const Module& module) {
+  module_of(module).named_parameters(true);
+  module_of(module).named_buffers(true);
+};
+
+template <class Module>
+concept ScriptModuleLike = HasNamedTensors<Module> &&
+    std::is_base_of_v<torch::jit::Module,
+                      std::remove_cvref_t<decltype(module_of(std::declval<const Module&>()))>>;
+
 }  // namespace detail
 
 /// What `named_tensors` takes: a `torch::nn::Module`, a holder of one, or a pointer to one.
 template <class Module>
-concept ModuleLike = requires(const Module& module) {
-  detail::module_of(module).named_parameters(true);
-  detail::module_of(module).named_buffers(true);
-};
+concept ModuleLike = detail::HasNamedTensors<Module> && !detail::ScriptModuleLike<Module>;
 
 /// The parameters, then the buffers of each module. Undefined ones are left out; a tensor that is
 /// registered twice comes twice (the stager counts it once). Of several modules the paths start
@@ -85,6 +98,16 @@ template <ModuleLike Holder>
       "give a module holder or a shared pointer, which can share "
       "the module");
   return [module = std::move(module)] { return named_tensors(module); };
+}
+
+/// Does not compile: parameters and buffers of a TorchScript module are not all that it reads.
+template <class... Modules>
+requires((detail::ScriptModuleLike<Modules> ||
+          ...)) std::vector<NamedTensor> named_tensors(const Modules&... /*modules*/) {
+  static_assert(sizeof...(Modules) == 0,
+                "named_tensors() would lose tensors of a TorchScript module: use script_tensors() "
+                "of <offstage/staging/script_module.hpp>");
+  return {};
 }
 
 OFFSTAGE_NAMESPACE_END
