@@ -42,10 +42,8 @@ class SimulatedModule final : public DeviceModule {
 };
 
 TelemetryUnderTest module() {
-  auto& simulator = testing::Simulator::install({.name = "npu",
-                                                 .capacity_bytes = 2 * kGiB,
-                                                 .is_device_allocator = false,
-                                                 .poison = false});
+  auto& simulator = testing::Simulator::install(
+      {.name = "npu", .capacity_bytes = 2 * kGiB, .is_device_allocator = false, .poison = false});
   const auto module = std::make_shared<SimulatedModule>(simulator);
   TelemetryRegistry registry;
   registry.register_module("npu", module);
