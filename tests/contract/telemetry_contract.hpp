@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -20,6 +21,8 @@ struct TelemetryUnderTest {
   /// From now on no figure can be had.
   std::function<void()> break_figures;
   std::function<int()> releases;
+  /// Bytes that the figures are whole multiples of, where real memory stands behind them.
+  std::int64_t unit = 1;
 };
 
 struct TelemetryContractCase {
@@ -30,6 +33,16 @@ struct TelemetryContractCase {
 /// What every TelemetryBackend promises.
 class TelemetryContract : public ::testing::TestWithParam<TelemetryContractCase> {
  protected:
+  /// Sets figures that are given in units.
+  void set_figures(MemoryFigures figures) const {
+    for (std::int64_t* const figure :
+         {&figures.allocator.reserved, &figures.allocator.allocated,
+          &figures.allocator.inactive_split, &figures.device.free, &figures.device.total}) {
+      *figure *= subject.unit;
+    }
+    subject.set_figures(figures);
+  }
+
   TelemetryUnderTest subject = GetParam().make();
 };
 
@@ -38,30 +51,31 @@ TEST_P(TelemetryContract, HasAName) {
 }
 
 TEST_P(TelemetryContract, HandsOverFiguresUnchanged) {
-  subject.set_figures({.allocator = {.reserved = 300, .allocated = 100, .inactive_split = 50},
-                       .device = {.free = 600, .total = 1000}});
+  set_figures({.allocator = {.reserved = 300, .allocated = 100, .inactive_split = 50},
+               .device = {.free = 600, .total = 1000}});
   const AllocatorStats stats = read_allocator_stats(*subject.backend, subject.device);
-  EXPECT_EQ(stats.reserved, 300);
-  EXPECT_EQ(stats.allocated, 100);
-  EXPECT_EQ(stats.inactive_split, 50);
+  EXPECT_EQ(stats.reserved, 300 * subject.unit);
+  EXPECT_EQ(stats.allocated, 100 * subject.unit);
+  EXPECT_EQ(stats.inactive_split, 50 * subject.unit);
   const DeviceMemory memory = read_device_memory(*subject.backend, subject.device);
-  EXPECT_EQ(memory.free, 600);
-  EXPECT_EQ(memory.total, 1000);
+  EXPECT_EQ(memory.free, 600 * subject.unit);
+  EXPECT_EQ(memory.total, 1000 * subject.unit);
 }
 
 TEST_P(TelemetryContract, SeesFiguresChange) {
-  subject.set_figures(
-      {.allocator = {.reserved = 1, .allocated = 1}, .device = {.free = 1, .total = 2}});
-  EXPECT_EQ(subject.backend->allocator_stats(subject.device).reserved, 1);
-  subject.set_figures(
-      {.allocator = {.reserved = 2, .allocated = 1}, .device = {.free = 0, .total = 2}});
-  EXPECT_EQ(subject.backend->allocator_stats(subject.device).reserved, 2);
+  set_figures(
+      {.allocator = {.reserved = 100, .allocated = 100}, .device = {.free = 50, .total = 200}});
+  EXPECT_EQ(subject.backend->allocator_stats(subject.device).reserved, 100 * subject.unit);
+  EXPECT_EQ(subject.backend->device_memory(subject.device).free, 50 * subject.unit);
+  set_figures(
+      {.allocator = {.reserved = 200, .allocated = 100}, .device = {.free = 0, .total = 200}});
+  EXPECT_EQ(subject.backend->allocator_stats(subject.device).reserved, 200 * subject.unit);
   EXPECT_EQ(subject.backend->device_memory(subject.device).free, 0);
 }
 
 TEST_P(TelemetryContract, QueriesReleaseNothing) {
-  subject.set_figures(
-      {.allocator = {.reserved = 2, .allocated = 1}, .device = {.free = 1, .total = 2}});
+  set_figures(
+      {.allocator = {.reserved = 200, .allocated = 100}, .device = {.free = 100, .total = 400}});
   (void)subject.backend->allocator_stats(subject.device);
   (void)subject.backend->device_memory(subject.device);
   EXPECT_EQ(subject.releases(), 0);

@@ -86,30 +86,33 @@ TEST_F(PinnedModuleStagerRacesTest, NothingIsMissing) {
   }
 }
 
+struct Edges {
+  FaultPoint point;
+  std::int64_t count;
+};
+
+class PinnedModuleStagerEdgesTest : public PinnedModuleStagerRacesTest,
+                                    public ::testing::WithParamInterface<Edges> {};
+
 // cases C23 and C27: the memory goes back behind its users, and no edge is redundant.
-TEST_F(PinnedModuleStagerRacesTest, EveryWaitThatIsLeftOutIsARace) {
+TEST_P(PinnedModuleStagerEdgesTest, EveryOneThatIsLeftOutIsARace) {
+  const auto [point, count] = GetParam();
   Turns turns;
-  auto& faults = simulator.faults();
-  const auto before = faults.calls(FaultPoint::kWait);
+  const auto before = simulator.faults().calls(point);
   run(turns);
-  const auto waits = faults.calls(FaultPoint::kWait) - before;
-  ASSERT_EQ(waits, 3 * (2 + 2 + 1 + 1)) << "two users of the first, one of the second";
-  for (std::int64_t n = 1; n <= waits; ++n) {
-    EXPECT_GT(races_without(FaultPoint::kWait, n, turns), 0U) << "wait " << n;
+  ASSERT_EQ(simulator.faults().calls(point) - before, count);
+  for (std::int64_t n = 1; n <= count; ++n) {
+    EXPECT_GT(races_without(point, n, turns), 0U) << to_string(point) << " " << n;
   }
 }
 
-TEST_F(PinnedModuleStagerRacesTest, EveryRecordThatIsLeftOutIsARace) {
-  Turns turns;
-  auto& faults = simulator.faults();
-  const auto before = faults.calls(FaultPoint::kRecord);
-  run(turns);
-  const auto records = faults.calls(FaultPoint::kRecord) - before;
-  ASSERT_EQ(records, 3 * (1 + 2 + 1 + 1));
-  for (std::int64_t n = 1; n <= records; ++n) {
-    EXPECT_GT(races_without(FaultPoint::kRecord, n, turns), 0U) << "record " << n;
-  }
-}
+// Three rounds; the first component has two users, the second one.
+INSTANTIATE_TEST_SUITE_P(OfThreeRounds, PinnedModuleStagerEdgesTest,
+                         ::testing::Values(Edges{FaultPoint::kWait, 3 * (2 + 2 + 1 + 1)},
+                                           Edges{FaultPoint::kRecord, 3 * (1 + 2 + 1 + 1)}),
+                         [](const auto& instance) {
+                           return std::string(testing::to_string(instance.param.point));
+                         });
 
 TEST_F(PinnedModuleStagerRacesTest, AComponentIsUsedWithoutAWaitOnlyAfterAReport) {
   Turns turns;

@@ -11,6 +11,34 @@ namespace {
 
 class PinnedModuleStagerStreamsTest : public StagingTest {};
 
+/// Two components of the same size, so that the second gets the memory that the first gives back.
+class PinnedModuleStagerTurnsTest : public PinnedModuleStagerStreamsTest {
+ protected:
+  void TearDown() override {
+    first_stager.reset();
+    second_stager.reset();
+    on_device.reset();
+    output.reset();
+    StagingTest::TearDown();
+  }
+
+  void compute() { output = first->forward(on_device); }
+
+  void expect_right_output() {
+    simulator.synchronize(0);
+    EXPECT_TRUE(at::equal(output.cpu(), expected));
+  }
+
+  torch::nn::Linear first{64, 64};
+  torch::nn::Linear second{64, 64};
+  const at::Tensor input = at::rand({4, 64});
+  const at::Tensor expected = first->forward(input);
+  at::Tensor on_device = input.to(device());
+  std::shared_ptr<PinnedModuleStager> first_stager = stage(named_tensors(first));
+  std::shared_ptr<PinnedModuleStager> second_stager = stage(named_tensors(second));
+  at::Tensor output;
+};
+
 // Really asynchronous: the copy stream stands still, and load() returns.
 TEST_F(PinnedModuleStagerStreamsTest, LoadReturnsWhileTheCopyStreamAndTheComputeStreamStandStill) {
   torch::nn::Linear linear(16, 16);
@@ -77,95 +105,61 @@ TEST_F(PinnedModuleStagerStreamsTest, ASecondStreamWaitsForACopyThatIsStillUnder
 }
 
 // The memory of an offloaded component goes to the next one, behind the compute that uses it.
-TEST_F(PinnedModuleStagerStreamsTest, AnOffloadUnderQueuedComputeDoesNotDisturbIt) {
-  torch::nn::Linear first(64, 64);
-  torch::nn::Linear second(64, 64);
-  const at::Tensor input = at::rand({4, 64});
-  const at::Tensor expected = first->forward(input);
-  const at::Tensor on_device = input.to(device());
-  const auto first_stager = stage(named_tensors(first));
-  const auto second_stager = stage(named_tensors(second));
+TEST_F(PinnedModuleStagerTurnsTest, AnOffloadUnderQueuedComputeDoesNotDisturbIt) {
   first_stager->set_cache(retaining_cache());
-  at::Tensor output;
   {
     first_stager->load();
     const auto compute_held = simulator.hold(context->current_stream());
-    output = first->forward(on_device);
+    compute();
     first_stager->offload();
     second_stager->load();
   }
-  EXPECT_TRUE(at::equal(output.cpu(), expected));
+  expect_right_output();
 }
 
-TEST_F(PinnedModuleStagerStreamsTest, AnOffloadWaitsForADeclaredStream) {
-  torch::nn::Linear first(64, 64);
-  torch::nn::Linear second(64, 64);
-  const at::Tensor input = at::rand({4, 64});
-  const at::Tensor expected = first->forward(input);
-  const at::Tensor on_device = input.to(device());
-  const auto first_stager = stage(named_tensors(first));
-  const auto second_stager = stage(named_tensors(second));
+TEST_F(PinnedModuleStagerTurnsTest, AnOffloadWaitsForADeclaredStream) {
   first_stager->set_cache(retaining_cache());
   const c10::Stream side = new_stream();
-  at::Tensor output;
   {
     first_stager->load();
     first_stager->use_on(side);
     const auto side_held = simulator.hold(side);
     {
       const c10::StreamGuard guard(side);
-      output = first->forward(on_device);
+      compute();
     }
     const auto before = counters();
     first_stager->offload();
     EXPECT_EQ((counters() - before).events_recorded, 2) << "one for each user stream";
     second_stager->load();
   }
-  simulator.synchronize(0);
-  EXPECT_TRUE(at::equal(output.cpu(), expected));
+  expect_right_output();
 }
 
 // Nobody declared the stream that the offload happens on, but it may be the one that computes.
-TEST_F(PinnedModuleStagerStreamsTest, AnOffloadWaitsForTheStreamThatIsCurrent) {
-  torch::nn::Linear first(64, 64);
-  torch::nn::Linear second(64, 64);
-  const at::Tensor input = at::rand({4, 64});
-  const at::Tensor expected = first->forward(input);
-  const at::Tensor on_device = input.to(device());
-  const auto first_stager = stage(named_tensors(first));
-  const auto second_stager = stage(named_tensors(second));
+TEST_F(PinnedModuleStagerTurnsTest, AnOffloadWaitsForTheStreamThatIsCurrent) {
   first_stager->set_cache(retaining_cache());
   first_stager->load();
   first_stager->wait_copies();
-  at::Tensor output;
   {
     const c10::StreamGuard guard(new_stream());
     const auto side_held = simulator.hold(context->current_stream());
-    output = first->forward(on_device);
+    compute();
     first_stager->offload();
     second_stager->load();
   }
-  simulator.synchronize(0);
-  EXPECT_TRUE(at::equal(output.cpu(), expected));
+  expect_right_output();
 }
 
-TEST_F(PinnedModuleStagerStreamsTest, DestructionUnderQueuedComputeDoesNotDisturbIt) {
-  torch::nn::Linear first(64, 64);
-  torch::nn::Linear second(64, 64);
-  const at::Tensor input = at::rand({4, 64});
-  const at::Tensor expected = first->forward(input);
-  const at::Tensor on_device = input.to(device());
-  auto first_stager = stage(named_tensors(first));
-  const auto second_stager = stage(named_tensors(second));
-  at::Tensor output;
+TEST_F(PinnedModuleStagerTurnsTest, DestructionUnderQueuedComputeDoesNotDisturbIt) {
   {
     first_stager->load();
     const auto compute_held = simulator.hold(context->current_stream());
-    output = first->forward(on_device);
+    compute();
     first_stager.reset();
     second_stager->load();
   }
-  EXPECT_TRUE(at::equal(output.cpu(), expected));
+  expect_right_output();
 }
 
 TEST_F(PinnedModuleStagerStreamsTest, TheCopyStreamWaitsForNothingIfItIsTheUser) {

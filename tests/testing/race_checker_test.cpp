@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <initializer_list>
 #include <optional>
 #include <string>
 
@@ -42,6 +43,17 @@ class RaceCheckerTest : public ::testing::Test {
     return run(actor, "read", bytes(begin, end, false));
   }
 
+  /// Written by stream a, and the others wait for that.
+  void write_for(std::initializer_list<ActorId> others) {
+    write(a);
+    for (const ActorId other : others) checker.wait(other, checker.snapshot(a));
+  }
+  /// Side by side: by b the right columns, then by a the left ones.
+  void write_halves() {
+    EXPECT_FALSE(run(b, "right", columns(32, 64, true)));
+    EXPECT_FALSE(run(a, "left", columns(0, 32, true)));
+  }
+
   RaceChecker checker;
   const ActorId a = checker.add_actor("stream a");
   const ActorId b = checker.add_actor("stream b");
@@ -77,10 +89,7 @@ TEST_F(RaceCheckerTest, AReadOnAnotherStreamRacesWithTheWriteUnlessItWaits) {
 }
 
 TEST_F(RaceCheckerTest, AWriteRacesWithReadsOfOtherStreams) {
-  write(a);
-  const VectorClock written = checker.snapshot(a);
-  checker.wait(b, written);
-  checker.wait(c, written);
+  write_for({b, c});
   EXPECT_FALSE(read(b));
   EXPECT_FALSE(read(c)) << "two reads are no race";
   checker.wait(a, checker.snapshot(b));
@@ -91,10 +100,7 @@ TEST_F(RaceCheckerTest, AWriteRacesWithReadsOfOtherStreams) {
 }
 
 TEST_F(RaceCheckerTest, AReadIsNotForgottenForThatOfAnotherStream) {
-  write(a);
-  const VectorClock written = checker.snapshot(a);
-  checker.wait(b, written);
-  checker.wait(c, written);
+  write_for({b, c});
   read(b);
   read(c);
   checker.wait(a, checker.snapshot(c));
@@ -113,8 +119,7 @@ TEST_F(RaceCheckerTest, AnEventOrdersOnlyWhatWasQueuedBeforeItsRecording) {
 }
 
 TEST_F(RaceCheckerTest, OrderIsTransitive) {
-  write(a);
-  checker.wait(b, checker.snapshot(a));
+  write_for({b});
   checker.wait(c, checker.snapshot(b));
   EXPECT_FALSE(write(c));
 }
@@ -145,6 +150,19 @@ TEST_F(RaceCheckerTest, MemoryThatNothingWroteIsNotRead) {
   EXPECT_EQ(found->end, 0x1900U);
 }
 
+TEST_F(RaceCheckerTest, TheReportEndsWhereWhatWasWrittenBegins) {
+  write(a, 0x1800, 0x2000);
+  const auto found = read(a, 0x1700, 0x1900);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->begin, 0x1700U);
+  EXPECT_EQ(found->end, 0x1800U);
+}
+
+TEST_F(RaceCheckerTest, MemoryThatNobodyWatchedCountsAsWritten) {
+  checker.assume_written();
+  EXPECT_FALSE(read(b));
+}
+
 TEST_F(RaceCheckerTest, MemoryThatWasGivenBackIsNotUsedOnAnyStream) {
   write(a);
   EXPECT_FALSE(checker.free(a, 0x1000, 0x2000, {}));
@@ -158,8 +176,7 @@ TEST_F(RaceCheckerTest, MemoryThatWasGivenBackIsNotUsedOnAnyStream) {
 }
 
 TEST_F(RaceCheckerTest, AFreeRacesWithAReaderThatWasNotRecorded) {
-  write(a);
-  checker.wait(b, checker.snapshot(a));
+  write_for({b});
   read(b);
   const auto found = checker.free(a, 0x1000, 0x2000, {});
   ASSERT_TRUE(found);
@@ -168,8 +185,7 @@ TEST_F(RaceCheckerTest, AFreeRacesWithAReaderThatWasNotRecorded) {
 }
 
 TEST_F(RaceCheckerTest, AFreeComesAfterTheStreamsThatWereRecorded) {
-  write(a);
-  checker.wait(b, checker.snapshot(a));
+  write_for({b});
   read(b);
   EXPECT_FALSE(checker.free(a, 0x1000, 0x2000, checker.snapshot(b)));
 }
@@ -210,35 +226,27 @@ TEST_F(RaceCheckerTest, WhatTheHostWroteIsOrderedBeforeWhatItQueuesNext) {
 }
 
 TEST_F(RaceCheckerTest, TensorsThatOnlyInterleaveDoNotRace) {
-  write(a);
-  const VectorClock written = checker.snapshot(a);
-  checker.wait(b, written);
-  checker.wait(c, written);
-  EXPECT_FALSE(run(a, "left", columns(0, 32, true)));
-  EXPECT_FALSE(run(b, "right", columns(32, 64, true)));
+  write_for({b, c});
+  write_halves();
   const auto found = run(c, "middle", columns(31, 33, false));
   ASSERT_TRUE(found);
   EXPECT_EQ(found->first.name, "left");
 }
 
 TEST_F(RaceCheckerTest, AnEarlierWriteBehindTheGapsOfALaterOneIsStillSeen) {
-  write(a);
-  checker.wait(b, checker.snapshot(a));
-  EXPECT_FALSE(run(b, "right", columns(32, 64, true)));
+  write_for({b});
+  write_halves();
   checker.wait(c, checker.snapshot(b));
-  EXPECT_FALSE(run(a, "left", columns(0, 32, true)));
-  const auto found = run(c, "left again", columns(0, 1, false));
+  const auto found = checker.check(c, "read", bytes(0x1040, 0x1041, false));
   ASSERT_TRUE(found);
   EXPECT_EQ(found->first.name, "left");
 }
 
 TEST_F(RaceCheckerTest, AWriteWithGapsDoesNotStandForWhatItLeavesOut) {
-  write(a);
-  checker.wait(b, checker.snapshot(a));
-  EXPECT_FALSE(run(b, "right", columns(32, 64, true)));
-  EXPECT_FALSE(run(a, "left", columns(0, 32, true)));
+  write_for({b});
+  write_halves();
   checker.wait(c, checker.snapshot(a));
-  const auto found = checker.check(c, "read", columns(32, 33, false));
+  const auto found = checker.check(c, "read", bytes(0x1020, 0x1021, false));
   ASSERT_TRUE(found);
   EXPECT_EQ(found->first.name, "right");
 }
@@ -248,24 +256,122 @@ TEST_F(RaceCheckerTest, WhatWasWrittenWithGapsCanBeRead) {
   EXPECT_FALSE(run(a, "left again", columns(0, 32, false)));
 }
 
+TEST_F(RaceCheckerTest, AWriteWithGapsWritesNothingBehindItsEnd) {
+  EXPECT_FALSE(run(a, "left", columns(0, 32, true)));
+  EXPECT_EQ(read(a, 0x1fe0, 0x2000)->kind, RaceKind::kNeverWritten);
+}
+
+TEST_F(RaceCheckerTest, WhatLiesInTheGapsOfAWriteDoesNotRaceWithIt) {
+  write_for({b});
+  EXPECT_FALSE(run(a, "left", columns(0, 32, true)));
+  EXPECT_FALSE(write(b, 0x1020, 0x1040));
+  EXPECT_FALSE(run(a, "left again", columns(0, 32, true)));
+}
+
+TEST_F(RaceCheckerTest, AReportCoversOnlyWhatBothUse) {
+  write_for({b, c});
+  EXPECT_FALSE(run(b, "right", columns(32, 64, true)));
+  EXPECT_FALSE(read(b, 0x1040, 0x1050));
+  const auto found = checker.check(c, "read", bytes(0x1040, 0x1070, false));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->begin, 0x1050U);
+  EXPECT_EQ(found->end, 0x1070U);
+}
+
+TEST_F(RaceCheckerTest, AReportOfAUseWithGapsCoversOnlyWhatBothUse) {
+  write_for({b, c});
+  EXPECT_FALSE(write(b, 0x1040, 0x1070));
+  EXPECT_FALSE(read(b, 0x1040, 0x1050));
+  const auto found = checker.check(c, "read", columns(32, 64, false));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->begin, 0x1050U);
+  EXPECT_EQ(found->end, 0x1070U);
+}
+
+TEST_F(RaceCheckerTest, WhatIsNotWrittenInTheGapsOfAReadIsNoFinding) {
+  write(a, 0x1000, 0x1020);
+  write(a, 0x1040, 0x1060);
+  const Accesses rows = {
+      {.layout = ByteLayout(0x1000, {2, 0x20}, {0x40, 1}, 1), .reads = true, .writes = false}};
+  EXPECT_FALSE(run(a, "rows", rows));
+}
+
 TEST_F(RaceCheckerTest, BetweenTwoBlocksThereIsNothing) {
   checker.allocate(a, 0x3000, 0x4000);
-  EXPECT_EQ(read(a, 0x2000, 0x2001)->kind, RaceKind::kNotAllocated);
-  EXPECT_EQ(read(a, 0x2fff, 0x3000)->kind, RaceKind::kNotAllocated);
+  const auto found = read(b, 0x2000, 0x2001);
+  EXPECT_EQ(found->kind, RaceKind::kNotAllocated) << "and its neighbour is another's";
+  EXPECT_THAT(found->text, HasSubstr("reads 1 bytes at 0x2000"));
+  EXPECT_EQ(read(b, 0x2fff, 0x3000)->kind, RaceKind::kNotAllocated);
+}
+
+TEST_F(RaceCheckerTest, AUseAcrossWhatIsBetweenTwoBlocksIsFound) {
+  checker.allocate(a, 0x3000, 0x4000);
+  write(a, 0x1000, 0x2000);
+  write(a, 0x3000, 0x4000);
+  const auto found = read(a, 0x1800, 0x3800);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->kind, RaceKind::kNotAllocated);
+  EXPECT_EQ(found->begin, 0x2000U);
+}
+
+TEST_F(RaceCheckerTest, HostMemoryThatNobodyWatchesIsNoFinding) {
+  Accesses unknown = bytes(0x8000, 0x8004, true);
+  unknown.front().device = false;
+  EXPECT_FALSE(run(a, "copy to the host", unknown));
+}
+
+TEST_F(RaceCheckerTest, WhatWasGivenBackInTheGapsOfAUseIsNoFinding) {
+  checker.allocate(a, 0x3000, 0x3020);
+  checker.allocate(a, 0x3020, 0x3040);
+  checker.allocate(a, 0x3040, 0x3060);
+  EXPECT_FALSE(checker.free(a, 0x3020, 0x3040, {}));
+  const Accesses rows = {
+      {.layout = ByteLayout(0x3000, {2, 0x20}, {0x40, 1}, 1), .reads = false, .writes = true}};
+  EXPECT_FALSE(run(a, "rows", rows));
+}
+
+TEST_F(RaceCheckerTest, AReportNamesTheBlockThatIsThereNow) {
+  checker.free(a, 0x1000, 0x2000, {});
+  checker.allocate(a, 0x1000, 0x1800);
+  EXPECT_THAT(read(a, 0x1000, 0x1004)->text, HasSubstr("bytes [0, 4) of the 2048 bytes at 0x1000"));
+  checker.allocate(a, 0x1400, 0x1800);
+  EXPECT_THAT(read(a, 0x1000, 0x1004)->text, HasSubstr("reads 4 bytes at 0x1000"));
+  checker.forget(0x1000, 0x2000);
+  EXPECT_THAT(read(a, 0x1400, 0x1404)->text, HasSubstr("reads 4 bytes at 0x1400"));
+  checker.watch_host(0x9000, 0xa000);
+  EXPECT_FALSE(write(a, 0x9000, 0x9004));
+  EXPECT_THAT(read(b, 0x9000, 0x9004)->text, HasSubstr("of the 4096 bytes at 0x9000"));
+}
+
+TEST_F(RaceCheckerTest, AReadOfAPartRacesWithWritesOfThatPartOnly) {
+  write_for({b});
+  EXPECT_FALSE(read(b, 0x1400, 0x1800));
+  EXPECT_FALSE(write(a, 0x1000, 0x1400));
+  EXPECT_FALSE(write(a, 0x1800, 0x2000));
+  EXPECT_TRUE(write(a, 0x17ff, 0x1800));
+}
+
+TEST_F(RaceCheckerTest, TheLastUseOfAStreamIsReported) {
+  write_for({b});
+  EXPECT_FALSE(run(b, "left", columns(0, 32, false)));
+  EXPECT_FALSE(read(b));
+  EXPECT_EQ(write(a)->first.name, "read");
 }
 
 TEST_F(RaceCheckerTest, AReadOfSomeColumnsIsNotForgottenForThatOfOthers) {
-  write(a);
-  checker.wait(b, checker.snapshot(a));
+  write_for({b});
   EXPECT_FALSE(run(b, "left", columns(0, 32, false)));
   EXPECT_FALSE(run(b, "right", columns(32, 64, false)));
-  const auto found = checker.check(a, "overwrite", columns(0, 1, true));
+  const auto found = checker.check(a, "overwrite", bytes(0x1040, 0x1041, true));
   ASSERT_TRUE(found);
   EXPECT_EQ(found->first.name, "left");
 }
 
 TEST_F(RaceCheckerTest, ResettingForgetsUsesAndKeepsMemory) {
-  write(a);
+  write_for({b});
+  read(b);
+  checker.reset();
+  EXPECT_FALSE(write(a));
   checker.reset();
   EXPECT_FALSE(read(b));
   EXPECT_EQ(read(b, 0x2000, 0x2001)->kind, RaceKind::kNotAllocated);

@@ -15,7 +15,6 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/Event.h>
 
 #include <gmock/gmock.h>
 
@@ -29,28 +28,6 @@ using ::testing::HasSubstr;
 
 class RaceReportTest : public SimulatorTest {
  protected:
-  at::TensorOptions on_device(int index = 0) const {
-    return at::TensorOptions().device(simulator_.device(index));
-  }
-
-  static at::Tensor pinned(const at::Tensor& values) {
-    at::Tensor host = at::empty(values.sizes(), values.options().pinned_memory(true));
-    host.copy_(values);
-    return host;
-  }
-
-  /// Queues `body` with `stream` as the current one.
-  static void on(const c10::Stream& stream, const std::function<void()>& body) {
-    const c10::StreamGuard guard(stream);
-    body();
-  }
-
-  static void order(const c10::Stream& first, const c10::Stream& second) {
-    c10::Event event(c10::DeviceType::PrivateUse1);
-    event.record(first);
-    event.block(second);
-  }
-
   std::string race_of(const std::function<void()>& body) const {
     try {
       body();

@@ -4,11 +4,14 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceType.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <gtest/gtest.h>
+
+#include <cstdlib>
 
 // A program of its own: it starts without the simulator, installs one under another name, and its
 // allocator is none that LibTorch can ask for figures.
@@ -20,7 +23,8 @@ Simulator& install() {
                              .device_count = 3,
                              .capacity_bytes = 8 * kMiB,
                              .is_device_allocator = false,
-                             .poison = false});
+                             .poison = false,
+                             .race_action = RaceAction::kRecord});
 }
 
 TEST(SimulatorInstallTest, WrongOptionsAndLinkingAloneRegisterNothing) {
@@ -30,6 +34,39 @@ TEST(SimulatorInstallTest, WrongOptionsAndLinkingAloneRegisterNothing) {
   EXPECT_THROW(Simulator::install({.capacity_bytes = -1}), InvalidArgument);
   EXPECT_FALSE(c10::is_privateuse1_backend_registered());
   EXPECT_FALSE(c10::impl::hasDeviceGuardImpl(c10::DeviceType::PrivateUse1));
+}
+
+TEST(SimulatorInstallTest, ASlotThatIsTakenIsLeftToItsOwner) {
+  const auto install_after_another = [] {
+    c10::register_privateuse1_backend("other");
+    try {
+      install();
+    } catch (const StateError&) {
+      std::_Exit(42);
+    }
+    std::_Exit(1);
+  };
+  EXPECT_EXIT(install_after_another(), ::testing::ExitedWithCode(42), "");
+}
+
+TEST(SimulatorInstallTest, MemoryIsPinnedBeforeAnythingElseIsUsed) {
+  const auto memory = install().host_memory();
+  void* const data = memory->allocate(4096);
+  memory->pin(data, 4096);
+  EXPECT_TRUE(at::from_blob(data, {16}).is_pinned());
+  memory->unpin(data, 4096);
+  memory->free(data, 4096);
+}
+
+TEST(SimulatorInstallTest, RacesAreHandledAsTheOptionsSay) {
+  Simulator& simulator = install();
+  simulator.reset();
+  EXPECT_NO_THROW((void)at::empty({4}, at::TensorOptions().device(simulator.device())).neg());
+  EXPECT_EQ(simulator.races().size(), 1U);
+  simulator.set_race_action(RaceAction::kThrow);
+  simulator.reset();
+  EXPECT_NO_THROW((void)at::empty({4}, at::TensorOptions().device(simulator.device())).neg());
+  simulator.reset();
 }
 
 TEST(SimulatorInstallTest, TheFirstInstallDecides) {

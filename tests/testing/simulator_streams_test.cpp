@@ -21,18 +21,7 @@
 namespace offstage::testing {
 namespace {
 
-class SimulatorStreamsTest : public SimulatorTest {
- protected:
-  at::TensorOptions on_device(int index = 0) const {
-    return at::TensorOptions().device(simulator_.device(index));
-  }
-
-  static at::Tensor pinned(const at::Tensor& values) {
-    at::Tensor host = at::empty(values.sizes(), values.options().pinned_memory(true));
-    host.copy_(values);
-    return host;
-  }
-};
+class SimulatorStreamsTest : public SimulatorTest {};
 
 TEST_F(SimulatorStreamsTest, HeldStreamLetsLinearAndPinnedCopiesReturn) {
   const at::Tensor x = pinned(at::arange(6).to(at::kFloat).view({2, 3}));
@@ -80,10 +69,7 @@ TEST_F(SimulatorStreamsTest, AStreamRunsWhatWaitsForAnEventOnlyAfterIt) {
   event.record(default_stream());
   event.block(copies);
   at::Tensor y;
-  {
-    const c10::StreamGuard guard(copies);
-    y = x.add(1);
-  }
+  on(copies, [&] { y = x.add(1); });
   EXPECT_FALSE(event.query());
   EXPECT_FALSE(copies.query());
   hold.release();
@@ -236,6 +222,21 @@ TEST_F(SimulatorStreamsTest, ErrorsOfQueuedWorkAreThrownByTheNextSynchronisation
   EXPECT_THROW(simulator_.synchronize(), c10::Error);
 }
 
+TEST_F(SimulatorStreamsTest, EveryWaitOfTheProgramThrowsWhatWasQueuedBefore) {
+  const at::Tensor x = at::ones({2, 2}, on_device());
+  const at::Tensor index = at::full({1, 1}, 9, on_device().dtype(at::kLong));
+  (void)x.gather(0, index);
+  EXPECT_THROW((void)x.cpu(), c10::Error);
+  (void)x.gather(0, index);
+  EXPECT_THROW((void)x[0][0].item<float>(), c10::Error);
+  (void)x.gather(0, index);
+  EXPECT_THROW((void)x.nonzero(), c10::Error);
+  (void)x.gather(0, index);
+  c10::Event event(c10::DeviceType::PrivateUse1);
+  event.record(default_stream());
+  EXPECT_THROW(event.synchronize(), c10::Error);
+}
+
 TEST_F(SimulatorStreamsTest, AHoldThatIsDestroyedOrReplacedIsReleased) {
   { const StreamHold hold = simulator_.hold(default_stream()); }
   default_stream().synchronize();
@@ -262,7 +263,11 @@ TEST_F(SimulatorStreamsTest, AForkedChildIsToldThatItCannotUseTheDevice) {
     try {
       simulator_.synchronize();
     } catch (const StateError&) {
-      code = 42;
+      try {
+        x.fill_(2);
+      } catch (const StateError&) {
+        code = 42;
+      }
     }
     ::_exit(code);
   }

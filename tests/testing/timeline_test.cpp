@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Virtual time of programs that use the simulated accelerator through LibTorch.
-#include "simulator_fixture.hpp"
+#include "timeline_fixture.hpp"
 
 #include <offstage/base/error.hpp>
 
@@ -13,48 +13,10 @@
 #include <c10/core/Event.h>
 
 #include <chrono>
-#include <functional>
 #include <vector>
 
 namespace offstage::testing {
 namespace {
-
-using std::chrono::microseconds;
-using std::chrono::nanoseconds;
-
-/// Round costs: a byte a nanosecond over the bus, a kernel takes 100 us, all else is free.
-CostModel round_costs() {
-  CostModel costs;
-  costs.h2d_bandwidth = costs.d2h_bandwidth = 1000;
-  costs.pageable_bandwidth = 100;
-  costs.copy_latency = nanoseconds(0);
-  costs.kernel_latency = microseconds(100);
-  costs.memory_bandwidth = costs.flops_per_microsecond = std::int64_t{1} << 50;
-  costs.enqueue = costs.query = nanoseconds(0);
-  costs.allocate_cached = costs.allocate_segment = costs.release_segment = nanoseconds(0);
-  return costs;
-}
-
-class TimelineTest : public SimulatorTest {
- protected:
-  void SetUp() override {
-    SimulatorTest::SetUp();
-    simulator_.set_costs(round_costs());
-  }
-
-  at::Tensor device_bytes(std::int64_t count) const {
-    return at::empty({count}, at::TensorOptions().dtype(at::kByte).device(simulator_.device()));
-  }
-  static at::Tensor pinned_bytes(std::int64_t count) {
-    return at::zeros({count}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
-  }
-  static void on(const c10::Stream& stream, const std::function<void()>& body) {
-    const c10::StreamGuard guard(stream);
-    body();
-  }
-
-  const c10::Stream copies_ = new_stream();
-};
 
 TEST_F(TimelineTest, ACopyTakesItsBytesAndAKernelItsLatency) {
   const at::Tensor host = pinned_bytes(50'000);
@@ -77,13 +39,10 @@ TEST_F(TimelineTest, CopiesOverlapWithKernelsAndAWaitStallsItsStream) {
   const at::Tensor host = pinned_bytes(150'000);
   at::Tensor first = device_bytes(64);
   at::Tensor second = device_bytes(150'000);
-  c10::Event ready(c10::DeviceType::PrivateUse1);
-  ready.record(default_stream());
-  ready.block(copies_);
+  order(default_stream(), copies_);
   first.fill_(1);                                                   // 0 .. 100
   on(copies_, [&] { second.copy_(host, /*non_blocking=*/true); });  // 0 .. 150
-  ready.record(copies_);
-  ready.block(default_stream());
+  order(copies_, default_stream());
   second.add_(1);  // 150 .. 250
   default_stream().synchronize();
   const Timeline timeline = simulator_.timeline();
@@ -96,19 +55,17 @@ TEST_F(TimelineTest, CopiesOverlapWithKernelsAndAWaitStallsItsStream) {
 }
 
 TEST_F(TimelineTest, ADirectionCarriesOneCopyAtATimeAndTheOtherIsFree) {
-  const at::Tensor host = pinned_bytes(10'000);
-  const at::Tensor other = pinned_bytes(10'000);
-  at::Tensor back = pinned_bytes(10'000);
-  at::Tensor a = device_bytes(10'000);
-  at::Tensor b = device_bytes(10'000);
-  at::Tensor c = device_bytes(10'000);
-  c.zero_();
+  const std::vector<at::Tensor> hosts = {pinned_bytes(10'000), pinned_bytes(10'000),
+                                         pinned_bytes(10'000)};
+  const std::vector<at::Tensor> devices = {device_bytes(10'000), device_bytes(10'000),
+                                           device_bytes(10'000)};
+  devices[2].zero_();
   default_stream().synchronize();  // 100 us.
   const c10::Stream second = new_stream();
   const c10::Stream third = new_stream();
-  on(copies_, [&] { a.copy_(host, true); });  // 100 .. 110
-  on(second, [&] { b.copy_(other, true); });  // 110 .. 120: the engine is taken.
-  on(third, [&] { back.copy_(c, true); });    // 100 .. 110: the other direction.
+  on(copies_, [&] { devices[0].copy_(hosts[0], true); });  // 100 .. 110
+  on(second, [&] { devices[1].copy_(hosts[1], true); });   // 110 .. 120: the engine is taken.
+  on(third, [&] { hosts[2].copy_(devices[2], true); });    // 100 .. 110: the other direction.
   for (const c10::Stream& stream : {copies_, second, third}) stream.synchronize();
   const Timeline timeline = simulator_.timeline();
   ASSERT_EQ(timeline.streams.size(), 4U);

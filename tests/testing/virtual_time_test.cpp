@@ -20,6 +20,26 @@ TEST(VirtualTimeTest, AnEngineGivesTheEarliestGapThatIsLongEnough) {
   EXPECT_EQ(take(30, 1), 30);
 }
 
+TEST(VirtualTimeTest, ATaskThatCostsNothingLeavesTheEngineFree) {
+  EngineSchedule engine;
+  EXPECT_EQ(engine.take(Nanoseconds(10), Nanoseconds(0)), Nanoseconds(10));
+  EXPECT_EQ(engine.take(Nanoseconds(10), Nanoseconds(5)), Nanoseconds(10));
+  EXPECT_EQ(engine.take(Nanoseconds(10), Nanoseconds(5)), Nanoseconds(15));
+}
+
+TEST(VirtualTimeTest, AResetForgetsTasksEnginesAndSpans) {
+  VirtualTime time(1);
+  time.add_stream(0, "s");
+  time.recording = true;
+  time.run(1, "copy", Engine::kH2d, Nanoseconds(50'000));
+  time.reset();
+  EXPECT_EQ(time.timeline().makespan, Nanoseconds(0));
+  EXPECT_TRUE(time.timeline().streams.empty());
+  EXPECT_TRUE(time.timeline().spans.empty());
+  time.run(1, "copy", Engine::kH2d, Nanoseconds(50'000));
+  EXPECT_EQ(time.timeline().makespan, time.costs.enqueue + Nanoseconds(50'000));
+}
+
 TEST(VirtualTimeTest, TheMakespanIsTheEndOfTheLastTaskOrTheHostsClock) {
   VirtualTime time(1);
   time.add_stream(0, "s");
