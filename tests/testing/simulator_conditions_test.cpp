@@ -76,6 +76,7 @@ TEST_F(SimulatorConditionsTest, HolesHoldWhatFitsAndNothingLarger) {
     EXPECT_EQ(simulator_.memory().reserved, 80 * kMiB);
     EXPECT_EQ(simulator_.memory().allocated, 32 * kMiB);
     EXPECT_EQ(simulator_.memory().inactive_split, 48 * kMiB);
+    EXPECT_THROW((void)bytes(9 * kMiB), c10::OutOfMemoryError);
     std::vector<at::Tensor> kept;
     for (int i = 0; i < 4; ++i) kept.push_back(bytes(8 * kMiB));
     EXPECT_THROW((void)bytes(8 * kMiB), c10::OutOfMemoryError);
@@ -114,6 +115,10 @@ TEST_F(SimulatorConditionsTest, AResetBringsEverythingBack) {
   simulator_.set_memory_fraction(0, 0.1);
   simulator_.set_statistics(SimulatedStatistics::kAbsent);
   simulator_.set_race_action(RaceAction::kIgnore);
+  CostModel costs;
+  costs.query = std::chrono::seconds(1);
+  simulator_.set_costs(costs);
+  simulator_.record_timeline(true);
   simulator_.advance_host(std::chrono::seconds(1));
   simulator_.faults().fail(FaultPoint::kAllocate, FaultWhen::from(1), Fault::kDeath);
   EXPECT_THROW((void)bytes(1), c10::AcceleratorError);
@@ -121,6 +126,9 @@ TEST_F(SimulatorConditionsTest, AResetBringsEverythingBack) {
   EXPECT_EQ(memory().total, simulator_.options().capacity_bytes);
   EXPECT_EQ(memory().free, simulator_.options().capacity_bytes);
   EXPECT_EQ(simulator_.timeline().host, std::chrono::nanoseconds(0));
+  EXPECT_EQ(simulator_.costs().query, CostModel().query);
+  bytes(4).fill_(1);
+  EXPECT_TRUE(simulator_.timeline().spans.empty()) << "nothing is recorded";
   EXPECT_NO_THROW((void)bytes(64 * kMiB));
   EXPECT_THROW((void)bytes(4).add(1), RaceError) << "the checker is on again";
 }

@@ -60,7 +60,6 @@ TEST(SimulatorInstallTest, MemoryIsPinnedBeforeAnythingElseIsUsed) {
 
 TEST(SimulatorInstallTest, RacesAreHandledAsTheOptionsSay) {
   Simulator& simulator = install();
-  simulator.reset();
   EXPECT_NO_THROW((void)at::empty({4}, at::TensorOptions().device(simulator.device())).neg());
   EXPECT_EQ(simulator.races().size(), 1U);
   simulator.set_race_action(RaceAction::kThrow);

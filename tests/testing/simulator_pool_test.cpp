@@ -9,6 +9,8 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include <string>
+
 namespace offstage::testing {
 namespace {
 
@@ -37,6 +39,12 @@ TEST_F(SimulatorPoolTest, TheLastBytesOfASegmentAreUsed) {
 TEST_F(SimulatorPoolTest, WhereOthersTakeMoreThanThereIsNothingIsFree) {
   simulator_.set_used_by_others(0, 2 * kGiB);
   EXPECT_EQ(simulator_.memory().free, 0);
+  try {
+    (void)bytes(1);
+    FAIL() << "more than the device has";
+  } catch (const c10::OutOfMemoryError& error) {
+    EXPECT_NE(std::string(error.what()).find(" 0 free of "), std::string::npos) << error.what();
+  }
 }
 
 TEST_F(SimulatorPoolTest, ABlockIsHeldUntilTheLastOfItsUsersIsDone) {
@@ -82,6 +90,9 @@ TEST_F(SimulatorPoolTest, AnAddressBelongsToTheDeviceWhoseBlockItIsIn) {
   EXPECT_EQ(device_of(data + 1023), simulator_.device(1));
   EXPECT_THROW((void)device_of(data + 1024), c10::Error);
   EXPECT_THROW((void)device_of(&block), c10::Error);
+  const at::Tensor segment = bytes(16 * kMiB, 1);
+  EXPECT_THROW((void)device_of(static_cast<std::byte*>(segment.data_ptr()) + 16 * kMiB),
+               c10::Error);
   block.reset();
   EXPECT_THROW((void)device_of(data), c10::Error);
 }
@@ -167,7 +178,7 @@ TEST_F(SimulatorPoolTest, PinnedMemoryOfACopyIsGivenBackByTheNextAllocation) {
   EXPECT_TRUE(simulator_.is_pinned(address, 5000));
   hold.release();
   simulator_.synchronize();
-  (void)pinned_bytes(100);
+  const at::Tensor next = pinned_bytes(100);
   EXPECT_FALSE(simulator_.is_pinned(address, 5000));
 }
 

@@ -145,12 +145,18 @@ TEST_F(TimelineCostsTest, ADelayOfAWaitIsTheStreamsAndOneOfACopyItsOwn) {
 
 TEST_F(TimelineCostsTest, DelaysOfOneCallAddUp) {
   const at::Tensor device = device_bytes(64);
+  const at::Tensor image = at::ones({1, 1, 4, 4}, on_device());
   FaultScript& faults = simulator_.faults();
   faults.delay(FaultPoint::kKernel, FaultWhen::nth(1), microseconds(7));
   faults.delay(FaultPoint::kKernel, FaultWhen::nth(1), microseconds(5));
   EXPECT_EQ(time_of([&] { device.fill_(1); }), microseconds(112));
   faults.delay(FaultPoint::kKernel, FaultWhen::nth(1), microseconds(3));
-  EXPECT_EQ(time_of([&] { (void)device.neg(); }), microseconds(103)) << "its result comes later";
+  EXPECT_EQ(
+      time_of([&] {
+        (void)at::convolution(image, image, std::nullopt, {1, 1}, {0, 0}, {1, 1}, false, {0, 0}, 1);
+      }),
+      microseconds(103))
+      << "the result is allocated before the task is queued";
 }
 
 TEST_F(TimelineCostsTest, ADelayGoesWithTheCallThatIsIgnoredOrFails) {
