@@ -53,9 +53,9 @@ void StagedPart::check_bound_to_masters() const {
 }
 
 StagedPart::Prepared StagedPart::prepare(Pieces pieces) {
-  make_device_storages();
   Prepared prepared{c10::make_intrusive<DeviceSlab>(context_->device(), options_.name), {}};
   DeviceSlab& slab = *prepared.slab;
+  make_device_storages(slab);
   prepared.places.reserve(layout_.groups.size());
   if (pieces == Pieces::kStorages) {
     for (std::size_t index = 0; index < layout_.groups.size(); ++index) {
@@ -85,14 +85,13 @@ StagedPart::Prepared StagedPart::prepare(Pieces pieces) {
 }
 
 /// Making them is most of what a load would cost the host.
-void StagedPart::make_device_storages() {
+void StagedPart::make_device_storages(DeviceSlab& slab) {
   device_storages_.resize(layout_.groups.size());
   for (std::size_t index = 0; index < layout_.groups.size(); ++index) {
     if (device_storages_[index]) continue;
-    device_storages_[index] = c10::make_storage_impl(
-        c10::StorageImpl::use_byte_size_t(), c10::SymInt(layout_.groups[index].bytes),
-        c10::DataPtr(nullptr, context_->device()), /*allocator=*/nullptr, /*resizable=*/false,
-        context_->device());
+    // LibTorch would ask an allocator if there were no pointer at all.
+    device_storages_[index] = slab.make_storage(nullptr, layout_.groups[index].bytes);
+    device_storages_[index].set_data_ptr_noswap(c10::DataPtr(nullptr, context_->device()));
   }
   versions_.reserve(layout_.tensors.size());  // bind_to_device fills it and must not fail.
 }

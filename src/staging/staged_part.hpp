@@ -100,7 +100,7 @@ class StagedPart {
   [[nodiscard]] c10::intrusive_ptr<DeviceSlab> take_slab() noexcept;
 
  private:
-  void make_device_storages();
+  void make_device_storages(DeviceSlab& slab);
   void copy_to_device(const c10::Storage& to, const at::Tensor& from);
 
   const std::string name_;

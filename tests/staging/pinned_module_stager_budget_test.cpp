@@ -231,7 +231,7 @@ TEST_F(PinnedModuleStagerBudgetTest, AnAutomaticBudgetIsWhatTheContainerLeaves) 
   const auto stager = stage(
       held, in_pages(PinnedBudget::automatic({.reserve_bytes = kPage, .root = files.root()})));
   EXPECT_EQ(stager->pinned_bytes(), 2 * kPage);
-  EXPECT_THAT(sink->events()[0].message,
+  EXPECT_THAT(sink->events(EventKind::kPinningFailed)[0].message,
               HasSubstr("allowed are 8192 (memory.max of /sys/fs/cgroup/pod less a reserve of 4096 "
                         "bytes)"));
 }
