@@ -109,6 +109,7 @@ Simulator& Simulator::install(SimulatorOptions options) {
   detail::register_factories_and_views();
   detail::register_copies();
   detail::register_fallback();
+  detail::register_gradients();
   detail::watch_for_fork();
   // Before LibTorch takes its kernels down, which the workers may still be running.
   std::atexit([] { Runtime::get().shut_down(); });
