@@ -29,11 +29,6 @@ void Graveyard::sweep() noexcept {
   unmap_reached();
 }
 
-std::size_t Graveyard::size() const {
-  const std::lock_guard lock(mutex_);
-  return graves_.size();
-}
-
 void Graveyard::unmap_reached() noexcept {
   std::erase_if(graves_, [](const Grave& grave) {
     const bool reached =

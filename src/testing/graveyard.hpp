@@ -34,9 +34,6 @@ class Graveyard {
   /// Unmaps what can be.
   void sweep() noexcept;
 
-  /// Mappings that wait for tasks.
-  [[nodiscard]] std::size_t size() const;
-
  private:
   struct Grave {
     void* data = nullptr;
@@ -46,7 +43,7 @@ class Graveyard {
 
   void unmap_reached() noexcept;
 
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::vector<StreamQueue*> streams_;
   std::vector<Grave> graves_;
 };

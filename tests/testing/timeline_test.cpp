@@ -30,7 +30,7 @@ CostModel round_costs() {
   costs.copy_latency = nanoseconds(0);
   costs.kernel_latency = microseconds(100);
   costs.memory_bandwidth = costs.flops_per_microsecond = std::int64_t{1} << 50;
-  costs.enqueue = costs.query = nanoseconds(0);
+  costs.enqueue = nanoseconds(0);
   costs.allocate_cached = costs.allocate_segment = costs.release_segment = nanoseconds(0);
   return costs;
 }
@@ -238,6 +238,9 @@ TEST_F(TimelineTest, RatesAndDurationsAreChecked) {
   CostModel costs;
   costs.h2d_bandwidth = 0;
   EXPECT_THROW(simulator_.set_costs(costs), InvalidArgument);
+  costs = {};
+  costs.query = nanoseconds(0);
+  EXPECT_THROW(simulator_.set_costs(costs), InvalidArgument) << "a loop of queries would not end";
   costs = {};
   costs.copy_latency = nanoseconds(-1);
   EXPECT_THROW(simulator_.set_costs(costs), InvalidArgument);
