@@ -9,6 +9,7 @@
 #include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -42,8 +43,15 @@ class ByteLayout {
   /// True if one of its bytes lies in [begin, end).
   [[nodiscard]] bool touches(Address begin, Address end) const;
 
-  /// True if the two have a byte in common.
+  /// True if the two have a byte in common. Quick if they have the same strides: two parts of one
+  /// tensor.
   [[nodiscard]] bool overlaps(const ByteLayout& other) const;
+
+  /// True if the two have a byte of [begin, end) in common.
+  [[nodiscard]] bool overlaps(const ByteLayout& other, Address begin, Address end) const;
+
+  /// Equal for equal ones.
+  [[nodiscard]] std::size_t hash() const noexcept;
 
   /// Calls `visit(begin, end)` for each run, in no particular order, until it returns true.
   /// @returns true if a call did.
@@ -66,6 +74,9 @@ class ByteLayout {
   }
 
   [[nodiscard]] bool touches(Address from, Address begin, Address end, std::size_t depth) const;
+  [[nodiscard]] bool has_strides_of(const ByteLayout& other) const noexcept;
+  [[nodiscard]] bool overlaps_at(const ByteLayout& other, std::int64_t offset,
+                                 std::size_t depth) const;
 
   Address begin_ = 0;
   Address end_ = 0;

@@ -58,7 +58,7 @@ void* BlockPool::allocate(std::int64_t bytes, StreamQueue& stream) {
     release_idle_segments();
     block = new_segment(segment_size(size), large, stream);
   }
-  if (block == blocks_.end()) throw_out_of_memory(bytes);
+  if (block == blocks_.end()) throw_out_of_memory(bytes, segment_size(size));
 
   auto& [data, found] = *block;
   const std::int64_t rest = found.size - size;
@@ -78,6 +78,11 @@ void* BlockPool::allocate(std::int64_t bytes, StreamQueue& stream) {
   counters_.add(&SimulatorCounters::allocations);
   monitor_.allocate(stream, data, found.size, is_new);
   return data;
+}
+
+void BlockPool::count_out_of_memory() {
+  const std::lock_guard lock(mutex_);
+  note_out_of_memory();
 }
 
 bool BlockPool::free(void* data) noexcept {
@@ -205,6 +210,7 @@ BlockPool::Blocks::iterator BlockPool::find_free(std::int64_t size, bool large,
 BlockPool::Blocks::iterator BlockPool::new_segment(std::int64_t size, bool large,
                                                    StreamQueue& stream) {
   if (size > available()) return blocks_.end();
+  monitor_.sweep();
   void* memory =
       ::mmap(nullptr, to_size(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return blocks_.end();
@@ -296,7 +302,7 @@ void BlockPool::release_idle_segments() {
     monitor_.host_wait(monitor_.mark(*idle.stream), /*orders=*/false);
     erase_free(block);
     monitor_.release(data, idle.size);
-    ::munmap(data, to_size(idle.size));
+    monitor_.bury(data, idle.size);  // Who still reads it in a race is not to crash.
     shrink(stats_.segment, idle.large, 1);
     shrink(stats_.reserved_bytes, idle.large, idle.size);
     ++stats_.num_device_free;
@@ -314,13 +320,18 @@ void BlockPool::queue_poison(StreamQueue& stream, std::byte* data, std::int64_t 
   }
 }
 
-void BlockPool::throw_out_of_memory(std::int64_t requested) {
+void BlockPool::note_out_of_memory() {
   ++stats_.num_ooms;
   counters_.add(&SimulatorCounters::out_of_memory);
+}
+
+void BlockPool::throw_out_of_memory(std::int64_t requested, std::int64_t segment) {
+  note_out_of_memory();
   const std::int64_t free = std::max(std::int64_t{0}, available());
   TORCH_CHECK_WITH(OutOfMemoryError, false, device_name_, ": out of memory: ", requested,
                    " bytes requested, ", free, " free of ", capacity_, ", ", reserved(),
-                   " reserved, ", stats_.allocated_bytes[0].current, " allocated");
+                   " reserved, ", stats_.allocated_bytes[0].current,
+                   " allocated; it takes a new segment of ", segment, " bytes");
 }
 
 std::int64_t BlockPool::reserved() const {

@@ -48,6 +48,9 @@ class BlockPool {
   /// @throws c10::OutOfMemoryError
   [[nodiscard]] void* allocate(std::int64_t bytes, StreamQueue& stream);
 
+  /// An allocation is about to fail for want of memory.
+  void count_out_of_memory();
+
   /// Gives a block back. It is poisoned, then reused, in the order of its own stream; if other
   /// streams were recorded on it, only after what they have queued now.
   /// @returns false if the block is not of this pool.
@@ -114,7 +117,8 @@ class BlockPool {
   void unpark_reached();
   void release_idle_segments();
   void queue_poison(StreamQueue& stream, std::byte* data, std::int64_t bytes) noexcept;
-  [[noreturn]] void throw_out_of_memory(std::int64_t requested);
+  [[noreturn]] void throw_out_of_memory(std::int64_t requested, std::int64_t segment);
+  void note_out_of_memory();
   [[nodiscard]] std::int64_t reserved() const;
   /// What can still be taken from the device.
   [[nodiscard]] std::int64_t available() const;

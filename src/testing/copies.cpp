@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_memory.hpp"
 #include "kernel_library.hpp"
+#include "operands.hpp"
 #include "pinned_ranges.hpp"
 #include "registration.hpp"
 #include "runtime.hpp"
@@ -18,10 +19,6 @@
 OFFSTAGE_NAMESPACE_BEGIN
 namespace testing::detail {
 namespace {
-
-bool is_simulated(const at::Tensor& tensor) {
-  return tensor.device().type() == kSimulated;
-}
 
 bool is_pinned_for_copy(const at::Tensor& host) {
   const std::int64_t bytes = hull_bytes(host);
@@ -63,9 +60,9 @@ void copy_over_the_bus(const at::Tensor& host, c10::DeviceIndex index, bool non_
                                                host.storage().data_ptr().get_context(), stream);
     return;
   }
-  device.counters.add(&SimulatorCounters::host_waits);
+  work.counted = [&device] { device.counters.add(&SimulatorCounters::host_waits); };
   monitor.submit_and_wait(runtime.queue(stream), std::move(work), /*program_waits=*/true);
-  device.errors.rethrow();
+  runtime.throw_errors(index);
 }
 
 // On the source's current stream; between two devices, in order with the current streams of both,
@@ -139,7 +136,6 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
   Runtime& runtime = Runtime::get();
   SimulatedDevice& device = runtime.device(index);
   runtime.faults().enter(FaultPoint::kCopy);
-  device.counters.add(&SimulatorCounters::kernel_waits);
   at::Scalar result;
   const CostModel costs = runtime.monitor().costs();
   Work work{
@@ -151,10 +147,11 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
         const at::AutoDispatchBelowADInplaceOrView guard;
         result = at::_ops::_local_scalar_dense::call(alias);
       }};
+  work.counted = [&device] { device.counters.add(&SimulatorCounters::kernel_waits); };
   add_access(work.accesses, self, Use::kRead);
   runtime.monitor().submit_and_wait(runtime.current_queue(index), std::move(work),
                                     /*program_waits=*/true);
-  device.errors.rethrow();
+  runtime.throw_errors(index);
   return result;
 }
 

@@ -4,6 +4,7 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/Exception.h>
 
 #include <utility>
 
@@ -23,7 +24,12 @@ c10::DataPtr allocate_on_current_stream(std::size_t bytes) {
   const c10::DeviceIndex index = Runtime::current_device();
   const c10::Device device(kSimulated, index);
   if (bytes == 0) return {nullptr, device};
-  runtime.faults().enter(FaultPoint::kAllocate);
+  try {
+    runtime.faults().enter(FaultPoint::kAllocate);
+  } catch (const c10::OutOfMemoryError&) {
+    runtime.device(index).pool.count_out_of_memory();
+    throw;
+  }
   void* data = runtime.device(index).pool.allocate(static_cast<std::int64_t>(bytes),
                                                    runtime.current_queue(index));
   return {data, data, &free_block, device};

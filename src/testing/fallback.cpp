@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernel_library.hpp"
 #include "kernel_work.hpp"
+#include "operands.hpp"
 #include "registration.hpp"
 #include "result_shapes.hpp"
 #include "runtime.hpp"
@@ -15,6 +16,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty_strided_ops.h>
 #include <ATen/ops/resize_ops.h>
+#include <c10/core/GradMode.h>
 #include <c10/util/strides.h>
 
 #include <algorithm>
@@ -30,66 +32,11 @@ namespace {
 
 using torch::jit::Stack;
 
-bool is_simulated(const at::Tensor& tensor) {
-  return tensor.device().type() == kSimulated;
-}
-
-bool is_written(const c10::Argument& argument) {
-  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-}
-
-// Index tensors may be on the host, as on CUDA.
-bool takes_host_indices(const c10::OperatorHandle& op) {
+// Operations that make their result as large as their operands before they reduce it.
+bool needs_a_result_of_its_own(const c10::OperatorHandle& op) {
   const std::string_view name = op.schema().name();
-  return name == "aten::index" || name == "aten::index_put_" || name == "aten::_unsafe_index" ||
-         name == "aten::_index_put_impl_";
-}
-
-c10::DeviceIndex common_device(const c10::OperatorHandle& op, const Stack& arguments) {
-  std::optional<c10::Device> device;
-  const bool host_indices = takes_host_indices(op);
-  const auto look = [&](const at::Tensor& tensor) {
-    if (!tensor.defined()) return;
-    if (tensor.is_cpu() && (tensor.dim() == 0 || host_indices)) return;
-    if (!device) device = tensor.device();
-    TORCH_CHECK(tensor.device() == *device && is_simulated(tensor),
-                "Expected all tensors to be on the same device, but found at least two devices, ",
-                *device, " and ", tensor.device(), ", in ", op.operator_name(),
-                " (or none on the simulated accelerator)");
-  };
-  for (const c10::IValue& value : arguments) for_each_tensor(value, look);
-  if (!device) {
-    for (const c10::IValue& value : arguments) {
-      if (value.isDevice()) device = value.toDevice();
-    }
-  }
-  TORCH_CHECK(device && device->type() == kSimulated, "simulated accelerator: ", op.operator_name(),
-              " names no device");
-  return Runtime::get().check(device->index());
-}
-
-void keep_number_flag(const at::Tensor& from, const at::Tensor& to) {
-  if (from.unsafeGetTensorImpl()->is_wrapped_number()) {
-    to.unsafeGetTensorImpl()->set_wrapped_number(true);
-  }
-}
-
-// What a worker computes with: device memory as it is, host scalars as they are now.
-at::Tensor to_operand(const at::Tensor& tensor) {
-  if (is_simulated(tensor)) return alias_on_cpu(tensor);
-  at::Tensor copy = at::detail::empty_cpu(tensor.sizes(), tensor.scalar_type());
-  copy_on_worker(copy, tensor);
-  keep_number_flag(tensor, copy);
-  return copy;
-}
-
-at::Tensor to_meta(const at::Tensor& tensor) {
-  at::Tensor meta =
-      at::detail::empty_strided_meta(tensor.sizes(), tensor.strides(), tensor.scalar_type());
-  meta._set_conj(tensor.is_conj());
-  meta._set_neg(tensor.is_neg());
-  keep_number_flag(tensor, meta);
-  return meta;
+  return (name == "aten::mse_loss" || name == "aten::smooth_l1_loss") &&
+         op.schema().overload_name() == "out";
 }
 
 // One operation of the program on one device.
@@ -117,7 +64,9 @@ class Call {
   void run(Stack& stack) {
     Runtime::get().faults().enter(FaultPoint::kKernel);
     delay_ = FaultScript::take_delay();  // Before the results are allocated, which is a call too.
-    device_.counters.add(&SimulatorCounters::kernels);
+    check_host_operands(op_, arguments_);
+    describe();
+    Runtime::get().monitor().check_lifetimes(stream_, work_);
     if (can_be_queued()) {
       const at::AutoDispatchBelowADInplaceOrView guard;
       enqueue();
@@ -161,6 +110,9 @@ class Call {
       return shapes;
     }
     if (!op_.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) return std::nullopt;
+    if (needs_a_result_of_its_own(op_))
+      meta.back() =
+          to_meta(at::Tensor(at::detail::empty_cpu({0}, meta.back().toTensor().scalar_type())));
     Stack results = meta;
     op_.callBoxed(&results);
     std::vector<at::Tensor> shapes;
@@ -172,6 +124,9 @@ class Call {
   }
 
   bool make_results(const std::vector<at::Tensor>& shapes) {
+    for (const at::Tensor& shape : shapes) {
+      if (!shape.defined() || shape.layout() != at::kStrided) return false;
+    }
     for (const at::Tensor& shape : shapes) {
       results_.push_back(at::_ops::empty_strided::call(
           c10::fromIntArrayRefSlow(shape.sizes()), c10::fromIntArrayRefSlow(shape.strides()),
@@ -190,6 +145,7 @@ class Call {
       if (argument.sizes() == shape.sizes()) continue;
       if (argument.numel() != 0 || !shape.is_contiguous()) return false;
       at::_ops::resize_::call(argument, c10::fromIntArrayRefSlow(shape.sizes()), std::nullopt);
+      describe();
     }
     return true;
   }
@@ -200,7 +156,12 @@ class Call {
       if (argument.type()->str().starts_with("Generator")) return true;
     }
     const auto dropout = op_.schema().argumentIndexWithName("dropout_p");
-    if (dropout && arguments_[static_cast<std::size_t>(*dropout)].toDouble() == 0) return false;
+    if (dropout && argument(*dropout).toDouble() == 0) return false;
+    const auto between_layers = op_.schema().argumentIndexWithName("dropout");
+    const auto train = op_.schema().argumentIndexWithName("train");
+    if (between_layers && train && argument(*between_layers).isDouble()) {
+      return argument(*train).toBool() && argument(*between_layers).toDouble() != 0;
+    }
     return op_.hasTag(at::Tag::nondeterministic_seeded);
   }
 
@@ -214,20 +175,36 @@ class Call {
     return op_.hasTag(at::Tag::dynamic_output_shape);
   }
 
-  Work make_work(StreamQueue::Task task) const {
+  const c10::IValue& argument(int index) const {
+    return arguments_[static_cast<std::size_t>(index)];
+  }
+
+  void describe() {
     Monitor& monitor = Runtime::get().monitor();
-    return {.name = op_.schema().name(),
-            .engine = Engine::kCompute,
-            .cost = monitor.costs().cost_of(work_of(op_.schema(), arguments_)) + delay_,
-            .accesses = accesses_of(op_.schema(), arguments_),
-            .run = std::move(task)};
+    work_.name = op_.schema().name();
+    work_.engine = Engine::kCompute;
+    work_.cost = monitor.costs().cost_of(work_of(op_.schema(), arguments_)) + delay_;
+    work_.accesses = accesses_of(op_.schema(), arguments_);
+  }
+
+  Work make_work(StreamQueue::Task task, bool waits) {
+    Work work = std::move(work_);
+    work.run = std::move(task);
+    work.counted = [this, waits] {
+      device_.counters.add(&SimulatorCounters::kernels);
+      if (waits) device_.counters.add(&SimulatorCounters::kernel_waits);
+    };
+    return work;
   }
 
   // `results`, if wanted, must outlive the task.
   StreamQueue::Task make_task(std::shared_ptr<const Stack> operands, Stack* results) const {
     // Sums depend on how they are shared out to threads; a worker's number is its own.
-    return [op = op_, operands = std::move(operands), results, threads = at::get_num_threads()] {
+    // And some kernels take another way where gradients may be wanted.
+    return [op = op_, operands = std::move(operands), results, threads = at::get_num_threads(),
+            gradients = c10::GradMode::is_enabled()] {
       const at::AutoDispatchBelowADInplaceOrView guard;
+      const c10::AutoGradMode mode(gradients);
       if (at::get_num_threads() != threads) at::set_num_threads(threads);
       // A copy, so that the operands die here and not inside LibTorch, where the thread sanitizer
       // cannot see that nobody shares them any more.
@@ -240,32 +217,39 @@ class Call {
   void enqueue() {
     // The worker's alone from here on: the mapper's own references are gone before it starts.
     auto operands = std::make_shared<Stack>(ValueMapper(at::kCPU, to_operand)(arguments_));
-    if (results_.empty()) {
-      Runtime::get().monitor().submit(stream_, make_work(make_task(std::move(operands), nullptr)));
-      return;
-    }
     std::vector<at::Tensor> targets;
     for (const at::Tensor& result : results_) targets.push_back(alias_on_cpu(result));
+    if (needs_a_result_of_its_own(op_)) {
+      c10::IValue& out = operands->back();
+      targets.push_back(out.toTensor());
+      out = at::Tensor(at::detail::empty_cpu({0}, targets.back().scalar_type()));
+    }
+    if (targets.empty()) {
+      Runtime::get().monitor().submit(
+          stream_, make_work(make_task(std::move(operands), nullptr), /*waits=*/false));
+      return;
+    }
     auto computed = std::make_shared<Stack>();
-    Work work = make_work([op = op_, compute = make_task(std::move(operands), computed.get()),
-                           computed, targets = std::move(targets)] {
-      compute();
-      for (std::size_t i = 0; i < targets.size(); ++i) {
-        const at::Tensor& result = computed->at(i).toTensor();
-        TORCH_CHECK(result.sizes() == targets[i].sizes() &&
-                        result.scalar_type() == targets[i].scalar_type(),
-                    "simulated accelerator: ", op.operator_name(), " returned ", result.sizes(),
-                    " instead of ", targets[i].sizes());
-        if (result.numel() != 0) copy_on_worker(targets[i], result);
-      }
-      computed->clear();
-    });
+    Work work = make_work(
+        [op = op_, compute = make_task(std::move(operands), computed.get()), computed,
+         targets = std::move(targets)] {
+          compute();
+          for (std::size_t i = 0; i < targets.size(); ++i) {
+            const at::Tensor& result = computed->at(i).toTensor();
+            TORCH_CHECK(result.sizes() == targets[i].sizes() &&
+                            result.scalar_type() == targets[i].scalar_type(),
+                        "simulated accelerator: ", op.operator_name(), " returned ", result.sizes(),
+                        " instead of ", targets[i].sizes());
+            if (result.numel() != 0) copy_on_worker(targets[i], result);
+          }
+          computed->clear();
+        },
+        /*waits=*/false);
     for (const at::Tensor& result : results_) add_access(work.accesses, result, Use::kWrite);
     Runtime::get().monitor().submit(stream_, std::move(work));
   }
 
   void run_and_wait(Stack& stack) {
-    device_.counters.add(&SimulatorCounters::kernel_waits);
     Stack operands = ValueMapper(at::kCPU, to_operand)(arguments_);
     // An alias cannot grow: an empty `out` gets memory of its own, which is copied back.
     const auto& schema = op_.schema();
@@ -278,9 +262,10 @@ class Call {
     }
     Stack results;
     Runtime::get().monitor().submit_and_wait(
-        stream_, make_work(make_task(std::make_shared<const Stack>(operands), &results)),
+        stream_,
+        make_work(make_task(std::make_shared<const Stack>(operands), &results), /*waits=*/true),
         makes_the_program_wait());
-    device_.errors.rethrow();
+    Runtime::get().throw_errors(index_);
 
     for (std::size_t i = 0; i < operands.size(); ++i) {
       if (!is_written(schema.arguments()[i]) || !operands[i].isTensor()) continue;
@@ -299,6 +284,8 @@ class Call {
   }
 
   at::Tensor copy_to_device(const at::Tensor& result) {
+    TORCH_CHECK(result.layout() == at::kStrided, "simulated accelerator: ", op_.operator_name(),
+                " returns a tensor that is ", result.layout(), ", and it has only strided ones");
     const c10::DimVector strides = result.is_non_overlapping_and_dense()
                                        ? c10::DimVector(result.strides())
                                        : c10::contiguous_strides(result.sizes());
@@ -344,6 +331,7 @@ class Call {
   SimulatedDevice& device_;
   StreamQueue& stream_;
   Nanoseconds delay_{0};
+  Work work_;  // Without what is to be run.
 };
 
 void fallback(const c10::OperatorHandle& op, Stack* stack) {
@@ -362,8 +350,11 @@ void register_fallback() {
   // LibTorch would take these apart for a device without kernels of its own; the CPU does not, and
   // rounds differently.
   torch::Library& whole = add_library("aten");
-  for (const char* name : {"_convolution", "convolution", "native_group_norm", "native_layer_norm",
-                           "scaled_dot_product_attention"}) {
+  for (const char* name :
+       {"_convolution", "convolution", "convolution_backward", "native_group_norm",
+        "native_layer_norm", "scaled_dot_product_attention", "lstm.input", "lstm.data", "gru.input",
+        "gru.data", "rnn_tanh.input", "rnn_tanh.data", "rnn_relu.input", "rnn_relu.data",
+        "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"}) {
     whole.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
   }
 }

@@ -76,6 +76,11 @@ void FaultScript::fail(FaultPoint point, FaultWhen when, Fault fault) {
     throw InvalidArgument("fault script: calls are counted from 1 on, got first = " +
                           std::to_string(when.first) + ", every = " + std::to_string(when.every));
   }
+  if (fault == Fault::kIgnored && point != FaultPoint::kRecord && point != FaultPoint::kWait &&
+      point != FaultPoint::kSynchronize) {
+    throw InvalidArgument("fault script: only waits and records can be ignored, not '" +
+                          std::string(to_string(point)) + "'");
+  }
   const std::lock_guard lock(mutex_);
   rules_.push_back({point, when, calls_[static_cast<std::size_t>(point)], fault, {}});
 }

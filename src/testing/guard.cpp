@@ -117,7 +117,7 @@ class DeviceGuard final : public c10::impl::DeviceGuardImplInterface {
     count(recorded.device, &SimulatorCounters::host_waits);
     if (!obeyed) return;
     Runtime::get().monitor().host_wait(recorded.mark);
-    Runtime::get().device(recorded.device).errors.rethrow();
+    Runtime::get().throw_errors(recorded.device);
   }
 
   void destroyEvent(void* event, c10::DeviceIndex /*index*/) const noexcept override {

@@ -42,9 +42,20 @@ void SimulatedHostAllocator::copy_data(void* dest, const void* src, std::size_t 
   default_copy_data(dest, src, count);
 }
 
-bool SimulatedHostAllocator::record_event(void* /*ptr*/, void* ctx, c10::Stream stream) {
+std::map<void*, SimulatedHostAllocator::Block>::iterator SimulatedHostAllocator::block_of(
+    void* address) {
+  auto block = blocks_.upper_bound(address);
+  if (block == blocks_.begin()) return blocks_.end();
+  --block;
+  const auto* const first = static_cast<const std::byte*>(block->second.data);
+  return address < first + block->second.bytes ? block : blocks_.end();
+}
+
+// By the address: a view that LibTorch does not know of (`from_blob`) has a context of its own.
+bool SimulatedHostAllocator::record_event(void* ptr, void* ctx, c10::Stream stream) {
   const std::lock_guard lock(mutex_);
-  const auto block = blocks_.find(ctx);
+  auto block = block_of(ptr);
+  if (block == blocks_.end()) block = blocks_.find(ctx);
   if (block == blocks_.end()) return false;
   std::vector<Mark>& users = block->second.users;
   Monitor& monitor = Runtime::get().monitor();
@@ -110,10 +121,18 @@ void SimulatedHostAllocator::unmap_unused() {
 void SimulatedHostAllocator::unmap(const Block& block) {
   PinnedRanges::get().remove(block.data, block.bytes);
   Runtime::get().monitor().forget_host(block.data, block.bytes);
-  ::munmap(block.data, static_cast<std::size_t>(block.bytes));
+  Runtime::get().monitor().bury(block.data, block.bytes);
   stats_.allocations.decrease(1);
   stats_.allocated_bytes.decrease(static_cast<std::size_t>(block.bytes));
   ++stats_.num_host_free;
+}
+
+void SimulatedHostMemory::free(void* data, std::int64_t bytes) noexcept {
+  Monitor& monitor = Runtime::get().monitor();
+  for (const auto& [first, length] : PinnedRanges::get().take(data, bytes)) {
+    monitor.free_host(first, length);
+  }
+  monitor.bury(data, bytes);
 }
 
 void SimulatedHostMemory::pin(void* data, std::int64_t bytes) {

@@ -47,6 +47,8 @@ class SimulatedHostAllocator final : public at::HostAllocator {
   };
 
   static void free(void* data) noexcept;
+  /// The block that an address lies in.
+  [[nodiscard]] std::map<void*, Block>::iterator block_of(void* address);
   void unmap_unused();
   void unmap(const Block& block);
 
@@ -63,6 +65,9 @@ class SimulatedHostMemory final : public HostMemory {
   [[nodiscard]] std::string_view name() const noexcept override { return "simulated"; }
   [[nodiscard]] bool pins() const noexcept override { return true; }
   [[nodiscard]] std::int64_t slice_bytes_max() const noexcept override { return kGiB; }
+  /// Memory that is still pinned is reported by the next synchronisation: as a race if a queued
+  /// copy is not done with it. It stays mapped until all that is queued now has run.
+  void free(void* data, std::int64_t bytes) noexcept override;
   void pin(void* data, std::int64_t bytes) override;
   void unpin(void* data, std::int64_t bytes) override;
 };

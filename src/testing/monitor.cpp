@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "monitor.hpp"
 
+#include <offstage/base/error.hpp>
 #include <offstage/testing/fault_script.hpp>
+
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -19,6 +22,26 @@ Address to_address(const void* data) {
 
 Address behind(const void* data, std::int64_t bytes) {
   return to_address(data) + static_cast<Address>(bytes);
+}
+
+// What runs in the place of a task whose memory is not mapped.
+StreamQueue::Task fault_of(const std::string& name) {
+  return [name] {
+    constexpr std::int32_t kIllegalAddress = 700;  // CUDA's number.
+    throw c10::AcceleratorError(
+        {__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, kIllegalAddress,
+        "simulated accelerator: '" + name + "' was not run: it uses memory that is not allocated");
+  };
+}
+
+StreamQueue::Task keep_error(StreamQueue::Task task, std::exception_ptr& error) {
+  return [task = std::move(task), &error] {
+    try {
+      task();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  };
 }
 
 }  // namespace
@@ -80,28 +103,43 @@ void Monitor::handle(const RaceReport& report) {
 }
 
 void Monitor::submit(StreamQueue& stream, Work work) {
+  submit(stream, std::move(work), /*error=*/nullptr);
+}
+
+void Monitor::submit(StreamQueue& stream, Work work, std::exception_ptr* error) {
   const std::lock_guard lock(mutex_);
   const Nanoseconds delay = FaultScript::take_delay();
-  if (action_ != RaceAction::kIgnore) {
-    if (const auto found = checker_.check(stream.actor(), work.name, work.accesses)) handle(*found);
-  } else {
+  if (action_ == RaceAction::kIgnore) {
+    work.accesses.clear();
+  } else if (!work.reported) {
+    if (const auto found = checker_.check(stream.actor(), work.name, work.accesses)) {
+      handle(*found);
+      work.reported = true;
+    }
+  }
+  if (work.reported && !checker_.are_mapped(work.accesses)) {
+    work.run = fault_of(work.name);
     work.accesses.clear();
   }
+  if (error != nullptr) work.run = keep_error(std::move(work.run), *error);
   time_.run(stream.actor(), work.name, work.engine, work.cost + delay);
   stream.enqueue(std::move(work.run));
+  if (work.counted) work.counted();
   checker_.add(stream.actor(), std::move(work.name), std::move(work.accesses));
+}
+
+void Monitor::check_lifetimes(StreamQueue& stream, Work& work) {
+  const std::lock_guard lock(mutex_);
+  if (action_ == RaceAction::kIgnore) return;
+  const auto found = checker_.check_lifetimes(stream.actor(), work.name, work.accesses);
+  if (!found) return;
+  handle(*found);
+  work.reported = true;
 }
 
 void Monitor::submit_and_wait(StreamQueue& stream, Work work, bool program_waits) {
   std::exception_ptr error;
-  work.run = [task = std::move(work.run), &error] {
-    try {
-      task();
-    } catch (...) {
-      error = std::current_exception();
-    }
-  };
-  submit(stream, std::move(work));
+  submit(stream, std::move(work), &error);
   const Mark done = mark(stream);
   if (program_waits) {
     host_wait(done);
@@ -212,13 +250,27 @@ void Monitor::forget_host(const void* data, std::int64_t bytes) {
   checker_.forget(to_address(data), behind(data, bytes));
 }
 
+void Monitor::free_host(const void* data, std::int64_t bytes) noexcept {
+  try {
+    host_access("free of host memory", data, bytes, /*writes=*/true);
+    throw HostMemoryError("simulated accelerator: " + std::to_string(bytes) +
+                          " bytes of host memory were freed while they were pinned");
+  } catch (...) {
+    errors_.store(std::current_exception());
+  }
+  forget_host(data, bytes);
+}
+
 void Monitor::host_access(std::string name, const void* data, std::int64_t bytes, bool writes) {
+  host_access(std::move(name), {{.layout = ByteLayout(to_address(data), {bytes}, {1}, 1),
+                                 .reads = !writes,
+                                 .writes = writes,
+                                 .device = false}});
+}
+
+void Monitor::host_access(std::string name, Accesses accesses) {
   const std::lock_guard lock(mutex_);
   if (action_ == RaceAction::kIgnore) return;
-  Accesses accesses = {{.layout = ByteLayout(to_address(data), {bytes}, {1}, 1),
-                        .reads = !writes,
-                        .writes = writes,
-                        .device = false}};
   if (const auto found = checker_.check(kHost, name, accesses)) handle(*found);
   checker_.add(kHost, std::move(name), std::move(accesses));
 }

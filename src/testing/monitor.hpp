@@ -5,6 +5,7 @@
 /// Through here goes everything that is queued: it is checked, timed, and handed to its stream.
 
 #include "access.hpp"
+#include "graveyard.hpp"
 #include "latch.hpp"
 #include "race_checker.hpp"
 #include "stream_queue.hpp"
@@ -17,6 +18,8 @@
 #include <offstage/testing/timeline.hpp>
 
 #include <cstddef>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -34,6 +37,8 @@ struct Work {
   Nanoseconds cost{0};
   Accesses accesses;
   StreamQueue::Task run;
+  bool reported = false;               ///< A race of it is known already.
+  std::function<void()> counted = {};  ///< Called when it is queued, if set.
 };
 
 /// A point in the work of a stream, in the three senses of it: what has run, what happened before,
@@ -54,6 +59,8 @@ class Monitor {
   explicit Monitor(std::size_t devices) : time_(devices) {}
 
   [[nodiscard]] ActorId add_stream(std::size_t device, const std::string& name);
+  /// Its tasks may use memory that is buried.
+  void watch(StreamQueue& stream) { graveyard_.watch(stream); }
 
   // --- settings ---
   void set_race_action(RaceAction action);
@@ -67,8 +74,13 @@ class Monitor {
 
   // --- tasks ---
 
+  /// A task whose memory is not there is not run: it fails as one on a real device would.
   /// @throws RaceError if the action is kThrow; the task is not queued then.
   void submit(StreamQueue& stream, Work work);
+  /// Looks whether `work` will use memory that was given back: before memory for its results is
+  /// taken, which may be the same.
+  /// @throws RaceError if the action is kThrow.
+  void check_lifetimes(StreamQueue& stream, Work& work);
   /// The same, and waits until it has run: because the program waits (it is then ordered and timed
   /// as such), or only because the simulator must. What the task throws is thrown here.
   void submit_and_wait(StreamQueue& stream, Work work, bool program_waits);
@@ -95,16 +107,28 @@ class Monitor {
   void free(StreamQueue& stream, const void* data, std::int64_t bytes,
             std::span<const Mark> users) noexcept;
   void release(const void* data, std::int64_t bytes);
+  /// Unmaps memory when no task that is queued now can use it any more. Waits for nothing.
+  void bury(void* data, std::int64_t bytes) noexcept { graveyard_.bury(data, bytes); }
+  void sweep() noexcept { graveyard_.sweep(); }
 
   void watch_host(const void* data, std::int64_t bytes);
   void forget_host(const void* data, std::int64_t bytes);
+  /// Pinned memory is given back without having been unregistered. What is wrong with that waits in
+  /// `errors()`.
+  void free_host(const void* data, std::int64_t bytes) noexcept;
   /// @throws RaceError if the action is kThrow.
   void host_access(std::string name, const void* data, std::int64_t bytes, bool writes);
+  void host_access(std::string name, Accesses accesses);
+
+  /// What was found in calls that cannot throw and belong to no device: for the next
+  /// synchronisation of any.
+  [[nodiscard]] ErrorSlot& errors() noexcept { return errors_; }
 
   /// Between tests, when nothing is queued: time starts anew, and no use or order is remembered.
   void reset();
 
  private:
+  void submit(StreamQueue& stream, Work work, std::exception_ptr* error);
   void handle(const RaceReport& report);
   [[nodiscard]] bool is_held();
 
@@ -112,6 +136,8 @@ class Monitor {
   RaceAction action_ = RaceAction::kThrow;
   RaceChecker checker_;
   VirtualTime time_;
+  Graveyard graveyard_;
+  ErrorSlot errors_;
   std::vector<RaceReport> races_;
   std::vector<std::weak_ptr<Latch>> holds_;
 };

@@ -54,6 +54,19 @@ void PinnedRanges::remove(const void* data, std::int64_t bytes) {
   bytes_ -= bytes;
 }
 
+std::vector<std::pair<void*, std::int64_t>> PinnedRanges::take(const void* data,
+                                                               std::int64_t bytes) {
+  std::vector<std::pair<void*, std::int64_t>> taken;
+  const std::lock_guard lock(mutex_);
+  const auto last = ranges_.lower_bound(to_address(data) + to_length(bytes));
+  for (auto range = ranges_.lower_bound(to_address(data)); range != last;) {
+    taken.emplace_back(reinterpret_cast<void*>(range->first), range->second);
+    bytes_ -= range->second;
+    range = ranges_.erase(range);
+  }
+  return taken;
+}
+
 PinnedState PinnedRanges::classify(const void* data, std::int64_t bytes) const {
   const std::uintptr_t begin = to_address(data);
   const std::lock_guard lock(mutex_);

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 OFFSTAGE_NAMESPACE_BEGIN
 namespace testing::detail {
@@ -33,6 +35,9 @@ class PinnedRanges {
 
   /// @throws HostMemoryError if exactly this range is not registered.
   void remove(const void* data, std::int64_t bytes);
+
+  /// Removes and returns the ranges that lie in the one given: address and bytes.
+  std::vector<std::pair<void*, std::int64_t>> take(const void* data, std::int64_t bytes);
 
   [[nodiscard]] PinnedState classify(const void* data, std::int64_t bytes) const;
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -31,6 +30,7 @@ struct RaceChecker::Suspect {
   const Accesses& accesses;
   VectorClock seen;
   bool frees = false;
+  bool only_lifetimes = false;  // What is in use is not looked at.
 };
 
 RaceChecker::RaceChecker() : names_{"host"}, clocks_(1) {}
@@ -60,9 +60,14 @@ void RaceChecker::host_wait(const VectorClock& seen) {
 }
 
 void RaceChecker::allocate(ActorId actor, Address begin, Address end) {
+  Touch freed;
+  memory_.any_cell(begin, end, [&](Address /*first*/, const Cell& cell) {
+    if (cell.state == MemoryState::kFreed) freed = cell.write;
+    return true;
+  });
+  memory_.open_block(begin, end);
   note(actor, "allocation", whole_block(begin, end));
-  memory_.set_state(begin, MemoryState::kAllocated);
-  name_block(begin, end);
+  memory_.set_fresh(begin, std::move(freed));
 }
 
 std::optional<RaceReport> RaceChecker::free(ActorId actor, Address begin, Address end,
@@ -79,24 +84,33 @@ std::optional<RaceReport> RaceChecker::free(ActorId actor, Address begin, Addres
 
 void RaceChecker::forget(Address begin, Address end) {
   memory_.remove(begin, end);
-  blocks_.erase(blocks_.lower_bound(begin), blocks_.lower_bound(end));
 }
 
 void RaceChecker::watch_host(Address begin, Address end) {
+  memory_.open_block(begin, end);
   memory_.reset(begin, end, MemoryState::kWritten);
-  name_block(begin, end);
-}
-
-void RaceChecker::name_block(Address begin, Address end) {
-  auto first = blocks_.lower_bound(begin);
-  if (first != blocks_.begin() && std::prev(first)->second > begin) --first;
-  blocks_.erase(first, blocks_.lower_bound(end));
-  blocks_.emplace(begin, end);
 }
 
 std::optional<RaceReport> RaceChecker::check(ActorId actor, const std::string& name,
                                              const Accesses& accesses) const {
   return check(Suspect{actor, name, accesses, clock_of(actor)});
+}
+
+std::optional<RaceReport> RaceChecker::check_lifetimes(ActorId actor, const std::string& name,
+                                                       const Accesses& accesses) const {
+  return check(Suspect{actor, name, accesses, {}, /*frees=*/false, /*only_lifetimes=*/true});
+}
+
+bool RaceChecker::are_mapped(const Accesses& accesses) const {
+  return std::ranges::all_of(accesses, [this](const Access& access) {
+    const ByteLayout& layout = access.layout;
+    if (!access.device || layout.empty()) return true;
+    Address reached = layout.begin();
+    const bool hole = memory_.any_cell(reached, layout.end(), [&](Address first, const Cell& cell) {
+      return layout.touches(std::exchange(reached, cell.end), first);
+    });
+    return !hole && !layout.touches(reached, layout.end());
+  });
 }
 
 void RaceChecker::add(ActorId actor, std::string name, Accesses accesses) {
@@ -108,13 +122,13 @@ void RaceChecker::note(ActorId actor, std::string name, Accesses accesses) {
   clock.join(clocks_[kHost]);
   clock.set(actor, clock[actor] + 1);
   const auto task = std::make_shared<const TaskRecord>(
-      TaskRecord{actor, clock[actor], std::move(name), std::move(accesses)});
+      TaskRecord{actor, clock[actor], ++tasks_, std::move(name), std::move(accesses)});
   for (const Access& access : task->accesses) {
     if (access.layout.empty()) continue;
     if (access.writes) {
-      memory_.add_write({task, &access});
+      memory_.add_write({task, &access}, clocks_[kHost]);
     } else if (access.reads) {
-      memory_.add_read({task, &access});
+      memory_.add_read({task, &access}, clocks_[kHost]);
     }
   }
 }
@@ -128,50 +142,81 @@ std::optional<RaceReport> RaceChecker::check(const Suspect& suspect) const {
 }
 
 std::optional<RaceReport> RaceChecker::check(const Suspect& suspect, const Access& access) const {
+  auto found = check_cells(suspect, access);
+  if (suspect.only_lifetimes || (found && found->kind != RaceKind::kNeverWritten)) return found;
+  auto unordered = check_sparse_uses(suspect, access);
+  return unordered ? unordered : found;
+}
+
+std::optional<RaceReport> RaceChecker::check_cells(const Suspect& suspect,
+                                                   const Access& access) const {
   const ByteLayout& layout = access.layout;
   std::optional<RaceReport> found;
-  const auto unordered = [&](const Touch& touch, Address begin, Address end) {
-    if (suspect.seen[touch.actor()] >= touch.number()) return false;
-    if (layout.dense() && touch.whole()) return true;
-    // Gaps: only bytes that both use count.
-    return touch.access->layout.overlaps(layout) && touch.access->layout.touches(begin, end) &&
-           layout.touches(begin, end);
-  };
   Address reached = layout.begin();
   memory_.any_cell(layout.begin(), layout.end(), [&](Address first, const Cell& cell) {
     const Address begin = std::max(first, layout.begin());
     const Address end = std::min(cell.end, layout.end());
     if (first > reached && layout.touches(reached, first)) return true;
     reached = cell.end;
-    const auto is = [&](RaceKind kind) {
-      found = report(kind, suspect, access, cell.writes.empty() ? nullptr : &cell.writes.front(),
-                     /*first_writes=*/true, begin, end);
+    const auto is = [&](RaceKind kind, const Touch& touch, bool writes) {
+      found = report(kind, suspect, access, touch.task ? &touch : nullptr, writes, begin, end);
       return true;
     };
+    const auto unordered = [&](const Touch& touch) {
+      ++comparisons_;
+      return suspect.seen[touch.actor()] < touch.number() && layout.touches(begin, end);
+    };
     if (cell.state == MemoryState::kFreed && layout.touches(begin, end)) {
-      return is(RaceKind::kUseAfterFree);
+      return is(RaceKind::kUseAfterFree, cell.write, true);
     }
-    for (const Touch& write : cell.writes) {
-      if (!unordered(write, begin, end)) continue;
-      found = report(RaceKind::kUnordered, suspect, access, &write, true, begin, end);
-      return true;
+    if (suspect.only_lifetimes) return false;
+    if (cell.write.task && unordered(cell.write)) {
+      return is(RaceKind::kUnordered, cell.write, true);
     }
     if (access.writes) {
       for (const Touch& read : cell.reads) {
-        if (!unordered(read, begin, end)) continue;
-        found = report(RaceKind::kUnordered, suspect, access, &read, false, begin, end);
-        return true;
+        if (unordered(read)) return is(RaceKind::kUnordered, read, false);
       }
     }
     if (cell.state == MemoryState::kAllocated && access.reads && !access.may_be_unwritten &&
         layout.touches(begin, end)) {
-      return is(RaceKind::kNeverWritten);
+      is(RaceKind::kNeverWritten, cell.write, true);
+      if (cell.freed.task) {
+        found->text += "; '" + cell.freed.task->name + "' (" + names_[cell.freed.actor()] +
+                       ", task " + std::to_string(cell.freed.number()) +
+                       ") gave back what was there before: a tensor from then has outlived it";
+      }
+      return true;
     }
     return false;
   });
   if (!found && access.device && reached < layout.end() && layout.touches(reached, layout.end())) {
     found = report(RaceKind::kNotAllocated, suspect, access, nullptr, false, reached, layout.end());
   }
+  return found;
+}
+
+std::optional<RaceReport> RaceChecker::check_sparse_uses(const Suspect& suspect,
+                                                         const Access& access) const {
+  const ByteLayout& layout = access.layout;
+  std::optional<RaceReport> found;
+  const auto unordered = [&](const Touch& touch, bool writes) {
+    ++comparisons_;
+    const ByteLayout& other = touch.layout();
+    if (!other.overlaps(layout)) return false;
+    const Address from = std::max(other.begin(), layout.begin());
+    const Address to = std::min(other.end(), layout.end());
+    return memory_.any_cell(from, to, [&](Address first, const Cell& cell) {
+      // Where a later write without gaps covers it, that one counts.
+      if (cell.write.place() >= touch.place()) return false;
+      const Address begin = std::max(first, from);
+      const Address end = std::min(cell.end, to);
+      if (!other.overlaps(layout, begin, end)) return false;
+      found = report(RaceKind::kUnordered, suspect, access, &touch, writes, begin, end);
+      return true;
+    });
+  };
+  memory_.any_sparse_use(layout.begin(), layout.end(), access.writes, suspect.seen, unordered);
   return found;
 }
 
@@ -190,11 +235,9 @@ RaceTask RaceChecker::describe(const TaskRecord& task, bool writes) const {
 
 std::string RaceChecker::describe_range(Address begin, Address end) const {
   const std::string bytes = std::to_string(end - begin) + " bytes";
-  const auto after = blocks_.upper_bound(begin);
-  if (after == blocks_.begin() || std::prev(after)->second < end) {
-    return bytes + " at " + hexadecimal(begin);
-  }
-  const auto [first, last] = *std::prev(after);
+  const auto block = memory_.block_of(begin, end);
+  if (!block) return bytes + " at " + hexadecimal(begin);
+  const auto [first, last] = *block;
   return "bytes [" + std::to_string(begin - first) + ", " + std::to_string(end - first) +
          ") of the " + std::to_string(last - first) + " bytes at " + hexadecimal(first);
 }

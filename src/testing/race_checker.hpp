@@ -11,8 +11,8 @@
 #include <offstage/base/config.hpp>
 #include <offstage/testing/race_report.hpp>
 
+#include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -63,6 +63,14 @@ class RaceChecker {
   [[nodiscard]] std::optional<RaceReport> check(ActorId actor, const std::string& name,
                                                 const Accesses& accesses) const;
 
+  /// The same, but only uses of memory that was given back. For before the task's results get
+  /// memory: that may be the same.
+  [[nodiscard]] std::optional<RaceReport> check_lifetimes(ActorId actor, const std::string& name,
+                                                          const Accesses& accesses) const;
+
+  /// True if every byte of device memory is in a block, or was.
+  [[nodiscard]] bool are_mapped(const Accesses& accesses) const;
+
   /// The task is queued: later ones are checked against it.
   void add(ActorId actor, std::string name, Accesses accesses);
 
@@ -73,6 +81,13 @@ class RaceChecker {
   /// nothing is queued.
   void reset();
 
+  // --- what it costs ---
+
+  /// Uses of earlier tasks that were compared with one of a later task, so far.
+  [[nodiscard]] std::uint64_t comparisons() const noexcept { return comparisons_; }
+  /// Stretches of memory that are told apart.
+  [[nodiscard]] std::size_t cell_count() const noexcept { return memory_.cell_count(); }
+
  private:
   struct Suspect;
 
@@ -80,7 +95,10 @@ class RaceChecker {
   [[nodiscard]] std::optional<RaceReport> check(const Suspect& suspect) const;
   [[nodiscard]] std::optional<RaceReport> check(const Suspect& suspect, const Access& access) const;
   void note(ActorId actor, std::string name, Accesses accesses);
-  void name_block(Address begin, Address end);
+  [[nodiscard]] std::optional<RaceReport> check_cells(const Suspect& suspect,
+                                                      const Access& access) const;
+  [[nodiscard]] std::optional<RaceReport> check_sparse_uses(const Suspect& suspect,
+                                                            const Access& access) const;
 
   [[nodiscard]] RaceTask describe(const TaskRecord& task, bool writes) const;
   [[nodiscard]] std::string describe_range(Address begin, Address end) const;
@@ -91,7 +109,8 @@ class RaceChecker {
   std::vector<std::string> names_;
   std::vector<VectorClock> clocks_;  // One for each actor.
   ShadowMemory memory_;
-  std::map<Address, Address> blocks_;  // What was handed out last there, or pinned: begin and end.
+  std::uint64_t tasks_ = 0;
+  mutable std::uint64_t comparisons_ = 0;
 };
 
 }  // namespace testing::detail

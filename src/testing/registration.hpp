@@ -22,6 +22,8 @@ void register_hooks();
 void register_factories_and_views();
 void register_copies();
 void register_fallback();
+/// What has a gradient on the CPU has one here.
+void register_gradients();
 
 /// Keeps the block of `block` from being reused before what `stream` has queued when it is freed.
 /// Memory that is not of the simulated allocator is ignored.

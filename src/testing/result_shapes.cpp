@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "layer_shapes.hpp"
 #include "result_shapes.hpp"
 
-#include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/native/ConvUtils.h>
@@ -19,13 +19,6 @@ namespace testing::detail {
 namespace {
 
 using torch::jit::Stack;
-using Shapes = std::optional<std::vector<at::Tensor>>;
-
-at::Tensor shape(at::IntArrayRef sizes, at::ScalarType dtype,
-                 at::MemoryFormat format = at::MemoryFormat::Contiguous) {
-  return at::detail::empty_meta(sizes, dtype, std::nullopt, c10::Device(at::kMeta), std::nullopt,
-                                format);
-}
 
 at::Tensor like(const at::Tensor& meta, at::ScalarType dtype, at::MemoryFormat format) {
   return at::_ops::empty_like::call(meta, dtype, std::nullopt, std::nullopt, std::nullopt, format);
@@ -86,7 +79,7 @@ Shapes flipped(const Stack& /*operands*/, const Stack& meta) {
 
 Shapes rolled(const Stack& /*operands*/, const Stack& meta) {
   const at::Tensor& self = meta[0].toTensor();
-  return {{shape(self.sizes(), self.scalar_type())}};
+  return {{shape_of(self.sizes(), self.scalar_type())}};
 }
 
 // --- the layers of a net ---
@@ -120,7 +113,7 @@ Shapes convolution(const Stack& operands, const Stack& /*meta*/) {
   const auto format = input.dim() < 4
                           ? at::MemoryFormat::Contiguous
                           : at::native::_determine_backend_memory_format(input, weight, backend);
-  return {{shape(sizes, input.scalar_type(), format)}};
+  return {{shape_of(sizes, input.scalar_type(), format)}};
 }
 
 Shapes layer_norm(const Stack& /*operands*/, const Stack& meta) {
@@ -136,7 +129,8 @@ Shapes layer_norm(const Stack& /*operands*/, const Stack& meta) {
   c10::DimVector rows(input.sizes());
   std::fill(rows.end() - normalized, rows.end(), 1);
   const at::ScalarType type = statistics_type(input, meta[2]);
-  return {{shape(input.sizes(), input.scalar_type()), shape(rows, type), shape(rows, type)}};
+  return {
+      {shape_of(input.sizes(), input.scalar_type()), shape_of(rows, type), shape_of(rows, type)}};
 }
 
 bool has_elements(const c10::IValue& scale, std::int64_t count) {
@@ -155,7 +149,7 @@ Shapes group_norm(const Stack& /*operands*/, const Stack& meta) {
   }
   const at::ScalarType type = statistics_type(input, meta[1]);
   return {{like(input, input.scalar_type(), input.suggest_memory_format()),
-           shape({batch, groups}, type), shape({batch, groups}, type)}};
+           shape_of({batch, groups}, type), shape_of({batch, groups}, type)}};
 }
 
 Shapes batch_norm(const Stack& /*operands*/, const Stack& meta) {
@@ -167,8 +161,8 @@ Shapes batch_norm(const Stack& /*operands*/, const Stack& meta) {
   }
   const at::ScalarType type = statistics_type(input, meta[1]);
   const std::int64_t kept = meta[5].toBool() ? channels : 0;
-  return {{like(input, input.scalar_type(), input.suggest_memory_format()), shape({kept}, type),
-           shape({kept}, type)}};
+  return {{like(input, input.scalar_type(), input.suggest_memory_format()), shape_of({kept}, type),
+           shape_of({kept}, type)}};
 }
 
 Shapes attention(const Stack& operands, const Stack& meta) {
@@ -195,8 +189,8 @@ Shapes attention(const Stack& operands, const Stack& meta) {
   if (choice == kFused) {
     return {{like(query, query.scalar_type(), at::MemoryFormat::Preserve)}};
   }
-  return {
-      {shape({query.size(0), query.size(1), query.size(2), value.size(3)}, query.scalar_type())}};
+  return {{shape_of({query.size(0), query.size(1), query.size(2), value.size(3)},
+                    query.scalar_type())}};
 }
 
 // Into two dimensions; the CPU keeps the memory format.
@@ -204,8 +198,8 @@ Shapes pooled(const Stack& /*operands*/, const Stack& meta) {
   const at::Tensor& input = meta[0].toTensor();
   const auto last = meta[1].toDimVector();
   if (input.dim() != 4 || last.size() != 2) return std::nullopt;
-  return {{shape({input.size(0), input.size(1), last[0], last[1]}, input.scalar_type(),
-                 input.suggest_memory_format())}};
+  return {{shape_of({input.size(0), input.size(1), last[0], last[1]}, input.scalar_type(),
+                    input.suggest_memory_format())}};
 }
 
 // --- others ---
@@ -216,7 +210,7 @@ Shapes selected(const Stack& /*operands*/, const Stack& meta) {
   if (self.dim() == 0 || index.dim() > 1) return std::nullopt;
   c10::DimVector sizes(self.sizes());
   sizes[static_cast<std::size_t>(c10::maybe_wrap_dim(meta[1].toInt(), self.dim()))] = index.numel();
-  return {{shape(sizes, self.scalar_type())}};
+  return {{shape_of(sizes, self.scalar_type())}};
 }
 
 at::Tensor mean(const Stack& meta) {
@@ -246,9 +240,9 @@ Shapes reflection_padded(const Stack& /*operands*/, const Stack& meta) {
   if (std::max(padding[0], padding[1]) >= width || std::max(padding[2], padding[3]) >= height) {
     return std::nullopt;
   }
-  return {{shape({input.size(0), input.size(1), height + padding[2] + padding[3],
-                  width + padding[0] + padding[1]},
-                 input.scalar_type(), input.suggest_memory_format())}};
+  return {{shape_of({input.size(0), input.size(1), height + padding[2] + padding[3],
+                     width + padding[0] + padding[1]},
+                    input.scalar_type(), input.suggest_memory_format())}};
 }
 
 using Rule = Shapes (*)(const Stack& operands, const Stack& meta);
@@ -256,21 +250,34 @@ using Rule = Shapes (*)(const Stack& operands, const Stack& meta);
 const std::unordered_map<std::string, Rule>& rules() {
   static const auto* const all = new std::unordered_map<std::string, Rule>{
       {"aten::_adaptive_avg_pool2d", &pooled},
+      {"aten::_adaptive_avg_pool3d", &shapes_of_adaptive_avg_pool3d},
       {"aten::_convolution", &convolution},
       {"aten::_convolution.deprecated", &convolution},
+      {"aten::_prelu_kernel", &of_common_type},
+      {"aten::_scaled_dot_product_flash_attention_for_cpu", &shapes_of_fused_attention},
       {"aten::abs.out", &in_out},
       {"aten::angle", &angles},
+      {"aten::binary_cross_entropy", &shapes_of_binary_cross_entropy},
+      {"aten::channel_shuffle", &shapes_of_channel_shuffle},
       {"aten::complex.out", &in_out},
       {"aten::convolution", &convolution},
       {"aten::flip", &flipped},
       {"aten::floor_divide", &of_common_type},
+      {"aten::grid_sampler_2d", &shapes_of_grid_sampler},
+      {"aten::grid_sampler_3d", &shapes_of_grid_sampler},
+      {"aten::gru.input", &shapes_of_rnn},
+      {"aten::gru_cell", &shapes_of_rnn_cell},
       {"aten::hardswish", &of_common_type},
+      {"aten::huber_loss", &shapes_of_huber_loss},
       {"aten::index_select", &selected},
       {"aten::isnan", &booleans},
       {"aten::logical_and.out", &in_out},
       {"aten::logical_not.out", &in_out},
       {"aten::logical_or.out", &in_out},
       {"aten::logical_xor.out", &in_out},
+      {"aten::lstm.input", &shapes_of_lstm},
+      {"aten::lstm_cell", &shapes_of_lstm_cell},
+      {"aten::max_pool3d_with_indices", &shapes_of_max_pool3d},
       {"aten::nan_to_num.out", &in_out},
       {"aten::native_batch_norm", &batch_norm},
       {"aten::native_group_norm", &group_norm},
@@ -278,6 +285,10 @@ const std::unordered_map<std::string, Rule>& rules() {
       {"aten::polar.out", &in_out},
       {"aten::reflection_pad2d", &reflection_padded},
       {"aten::relu", &of_common_type},
+      {"aten::rnn_relu.input", &shapes_of_rnn},
+      {"aten::rnn_relu_cell", &shapes_of_rnn_cell},
+      {"aten::rnn_tanh.input", &shapes_of_rnn},
+      {"aten::rnn_tanh_cell", &shapes_of_rnn_cell},
       {"aten::roll", &rolled},
       {"aten::scaled_dot_product_attention", &attention},
       {"aten::std.correction", &variance},

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime.hpp"
 
+#include <offstage/base/exception_text.hpp>
+
 #include <c10/util/Exception.h>
 
 #include <array>
+#include <cstdio>
+#include <exception>
 #include <string>
 
 OFFSTAGE_NAMESPACE_BEGIN
@@ -14,6 +18,17 @@ Runtime* runtime = nullptr;
 
 thread_local c10::DeviceIndex this_device = 0;
 thread_local std::array<c10::StreamId, kMaxSimulatedDevices> this_stream = {};
+
+// The last chance to say it.
+void print(ErrorSlot& errors) noexcept {
+  try {
+    errors.rethrow();
+  } catch (...) {
+    std::fprintf(stderr,
+                 "simulated accelerator: an error that no synchronisation has asked for: %s\n",
+                 current_exception_text().c_str());
+  }
+}
 
 c10::Stream make_stream(c10::DeviceIndex index, c10::StreamId id) {
   return c10::Stream(c10::Stream::UNSAFE, c10::Device(kSimulated, index), id);
@@ -29,6 +44,7 @@ SimulatedDevice::SimulatedDevice(std::size_t index, const SimulatorOptions& opti
   for (int i = 0; i <= kPooledStreams; ++i) {
     const std::string stream = i == 0 ? " default stream" : " stream " + std::to_string(i);
     streams.emplace_back(errors, monitor.add_stream(index, name + stream), options.deferred);
+    monitor.watch(streams.back());
   }
 }
 
@@ -102,13 +118,19 @@ c10::Stream Runtime::new_stream(c10::DeviceIndex index) {
 
 void Runtime::synchronize(const c10::Stream& stream) {
   monitor_.host_wait(monitor_.mark(queue(stream)));
-  device(stream.device_index()).errors.rethrow();
+  throw_errors(stream.device_index());
 }
 
 void Runtime::synchronize(c10::DeviceIndex index) {
   SimulatedDevice& chosen = device(index);
   for (StreamQueue& stream : chosen.streams) monitor_.host_wait(monitor_.mark(stream));
-  chosen.errors.rethrow();
+  throw_errors(index);
+}
+
+void Runtime::throw_errors(c10::DeviceIndex index) {
+  if (CancellationDeferral::is_active()) return;
+  device(index).errors.rethrow();
+  monitor_.errors().rethrow();
 }
 
 void Runtime::host_call(FaultPoint point) {
@@ -130,6 +152,8 @@ void Runtime::shut_down() noexcept {
   for (SimulatedDevice& each : devices_) {
     for (StreamQueue& stream : each.streams) stream.shut_down();
   }
+  for (SimulatedDevice& each : devices_) print(each.errors);
+  print(monitor_.errors());
 }
 
 }  // namespace testing::detail

@@ -74,10 +74,15 @@ class Runtime {
   void synchronize(const c10::Stream& stream);
   void synchronize(c10::DeviceIndex index);
 
+  /// Throws the errors of the device's work that nobody has seen yet. Not in clean-up that holds a
+  /// `CancellationDeferral`, which would swallow them: they stay for the next synchronisation.
+  void throw_errors(c10::DeviceIndex index);
+
   /// `emptyCache`: every device.
   void empty_cache();
 
-  /// Ends holds, finishes what is queued and joins the workers. Later frees do nothing.
+  /// Ends holds, finishes what is queued and joins the workers; prints the errors that nobody asked
+  /// for. Later frees do nothing.
   void shut_down() noexcept;
 
  private:

@@ -13,7 +13,9 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
+#include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <limits>
@@ -27,15 +29,34 @@ namespace {
 using detail::PinnedRanges;
 using detail::Runtime;
 
+// LibTorch must be able to read "name:0": it knows letters and underscores, and compares with the
+// name in lower case.
+void check_name(const std::string& name) {
+  const bool readable = !name.empty() && std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || c == '_';
+  });
+  if (!readable) {
+    throw InvalidArgument(
+        "simulated accelerator: a name consists of lower case letters and underscores, got '" +
+        name + "'");
+  }
+  try {
+    if (c10::Device(name).type() == detail::kSimulated) return;
+  } catch (const c10::Error&) {
+    return;  // Of no device that LibTorch has.
+  }
+  throw InvalidArgument("simulated accelerator: LibTorch has a device type '" + name + "'");
+}
+
 void check_options(const SimulatorOptions& options) {
-  if (options.name.empty()) throw InvalidArgument("simulated accelerator: the name is empty");
+  check_name(options.name);
   if (options.device_count < 1 || options.device_count > kMaxSimulatedDevices) {
     throw InvalidArgument("simulated accelerator: device_count must be 1 to " +
                           std::to_string(kMaxSimulatedDevices) + ", got " +
                           std::to_string(options.device_count));
   }
-  if (options.capacity_bytes < 0) {
-    throw InvalidArgument("simulated accelerator: capacity_bytes must not be negative, got " +
+  if (options.capacity_bytes <= 0) {
+    throw InvalidArgument("simulated accelerator: capacity_bytes must be more than 0, got " +
                           std::to_string(options.capacity_bytes));
   }
 }
@@ -109,6 +130,7 @@ Simulator& Simulator::install(SimulatorOptions options) {
   detail::register_factories_and_views();
   detail::register_copies();
   detail::register_fallback();
+  detail::register_gradients();
   detail::watch_for_fork();
   // Before LibTorch takes its kernels down, which the workers may still be running.
   std::atexit([] { Runtime::get().shut_down(); });
@@ -223,6 +245,10 @@ void Simulator::set_costs(CostModel costs) {
       throw InvalidArgument("simulated accelerator: a cost must not be negative, got " +
                             std::to_string(duration.count()) + " ns");
     }
+  }
+  if (costs.query == std::chrono::nanoseconds::zero()) {
+    throw InvalidArgument(
+        "simulated accelerator: a query must cost more than 0, or a loop of them would never end");
   }
   Runtime::get().monitor().set_costs(std::move(costs));
 }

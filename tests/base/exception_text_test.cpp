@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 namespace offstage {
 namespace {
@@ -74,6 +75,19 @@ TEST(CancellationDeferralTest, DefersForItsLifetimeAndRestoresWhatWas) {
   ::pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &after);
   EXPECT_EQ(inside, PTHREAD_CANCEL_DISABLE);
   EXPECT_EQ(after, PTHREAD_CANCEL_ENABLE);
+}
+
+TEST(CancellationDeferralTest, IsActiveForItsLifetimeInItsThreadAlone) {
+  EXPECT_FALSE(CancellationDeferral::is_active());
+  {
+    const CancellationDeferral deferral;
+    { const CancellationDeferral nested; }
+    EXPECT_TRUE(CancellationDeferral::is_active());
+    bool elsewhere = true;
+    std::thread([&] { elsewhere = CancellationDeferral::is_active(); }).join();
+    EXPECT_FALSE(elsewhere);
+  }
+  EXPECT_FALSE(CancellationDeferral::is_active());
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the race checker of the simulated accelerator costs: the same forward passes with and
-// without.
+// What the race checker of the simulated accelerator costs: the same with and without.
 #include <offstage/testing/simulator.hpp>
 
 #include <ATen/Parallel.h>
@@ -44,6 +43,25 @@ void forward(benchmark::State& state, RaceAction action) {
   }
 }
 
+/// Every column of a square matrix is read; the argument is its width.
+void read_columns(benchmark::State& state, RaceAction action) {
+  const c10::InferenceMode inference;
+  at::set_num_threads(1);
+  Simulator& simulator = Simulator::install();
+  simulator.set_race_action(action);
+  const auto width = state.range(0);
+  const at::Tensor matrix =
+      at::rand({width, width}, at::TensorOptions().device(simulator.device()));
+  for (auto _ : state) {
+    for (std::int64_t column = 0; column < width; ++column) {
+      benchmark::DoNotOptimize(matrix.select(1, column).add(1));
+    }
+    simulator.synchronize();
+  }
+}
+
+BENCHMARK_CAPTURE(read_columns, unchecked, RaceAction::kIgnore)->Arg(512)->Arg(2048)->UseRealTime();
+BENCHMARK_CAPTURE(read_columns, checked, RaceAction::kThrow)->Arg(512)->Arg(2048)->UseRealTime();
 BENCHMARK_CAPTURE(forward, unchecked, RaceAction::kIgnore)->Arg(32)->Arg(512)->UseRealTime();
 BENCHMARK_CAPTURE(forward, checked, RaceAction::kThrow)->Arg(32)->Arg(512)->UseRealTime();
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <random>
 #include <set>
 #include <vector>
@@ -39,6 +40,45 @@ TEST(AccessTest, DenseTensorsAreOneRunWhateverTheOrderOfTheirDimensions) {
   EXPECT_TRUE(ByteLayout(100, {2, 1000}, {1, 0}, 4).dense()) << "expanded";
   EXPECT_TRUE(ByteLayout(100, {4, 4}, {2, 1}, 4).dense()) << "overlapping rows";
   EXPECT_TRUE(ByteLayout(100, {}, {}, 8).dense()) << "a scalar";
+}
+
+// The parts of one tensor: the same strides, and whatever sizes and places.
+TEST(AccessTest, PartsOfOneTensorOverlapWhenTheyHaveAByteInCommon) {
+  std::mt19937 random(3);
+  const auto pick = [&](std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  };
+  const std::vector<std::int64_t> strides = {60, 10, 1};
+  const auto part = [&](std::vector<std::int64_t>& sizes) {
+    sizes = {pick(2, 4), pick(2, 5), pick(1, 9)};
+    return static_cast<Address>(1000 + 60 * pick(0, 3) + 10 * pick(0, 5) + pick(0, 9));
+  };
+  int overlapping = 0;
+  for (int i = 0; i < 2000; ++i) {
+    std::vector<std::int64_t> left_sizes;
+    std::vector<std::int64_t> right_sizes;
+    const Address left_begin = part(left_sizes);
+    const Address right_begin = part(right_sizes);
+    const ByteLayout left(left_begin, left_sizes, strides, 1);
+    const ByteLayout right(right_begin, right_sizes, strides, 1);
+    const std::set<Address> left_bytes = bytes_of(left_begin, left_sizes, strides, 1);
+    const std::set<Address> right_bytes = bytes_of(right_begin, right_sizes, strides, 1);
+    std::set<Address> common;
+    std::set_intersection(left_bytes.begin(), left_bytes.end(), right_bytes.begin(),
+                          right_bytes.end(), std::inserter(common, common.end()));
+    ASSERT_EQ(left.overlaps(right), !common.empty()) << i;
+    ASSERT_EQ(right.overlaps(left), !common.empty()) << i;
+    const Address middle = 1150;
+    ASSERT_EQ(left.overlaps(right, 1000, middle), !common.empty() && *common.begin() < middle) << i;
+    overlapping += common.empty() ? 0 : 1;
+  }
+  EXPECT_GT(overlapping, 200);
+  EXPECT_LT(overlapping, 1800);
+}
+
+TEST(AccessTest, EqualLayoutsHaveEqualHashes) {
+  EXPECT_EQ(ByteLayout(100, {4, 8}, {16, 1}, 4).hash(), ByteLayout(100, {4, 8}, {16, 1}, 4).hash());
+  EXPECT_NE(ByteLayout(100, {4, 8}, {16, 1}, 4).hash(), ByteLayout(104, {4, 8}, {16, 1}, 4).hash());
 }
 
 TEST(AccessTest, ATensorWithoutElementsIsEmpty) {

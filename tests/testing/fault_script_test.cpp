@@ -115,6 +115,30 @@ TEST_F(FaultScriptTest, RulesAreChecked) {
                InvalidArgument);
 }
 
+TEST_F(FaultScriptTest, OnlyWaitsAndRecordsCanBeIgnored) {
+  for (std::size_t i = 0; i < kFaultPoints; ++i) {
+    const auto point = static_cast<FaultPoint>(i);
+    const bool can_be = point == FaultPoint::kRecord || point == FaultPoint::kWait ||
+                        point == FaultPoint::kSynchronize;
+    if (can_be) {
+      EXPECT_NO_THROW(script_.fail(point, FaultWhen::nth(1), Fault::kIgnored)) << to_string(point);
+    } else {
+      EXPECT_THROW(script_.fail(point, FaultWhen::nth(1), Fault::kIgnored), InvalidArgument)
+          << to_string(point);
+    }
+  }
+}
+
+TEST_F(FaultScriptTest, AScriptedShortageOfMemoryIsCountedAsOne) {
+  const SimulatorCounters before = simulator_.counters();
+  simulator_.faults().fail(FaultPoint::kAllocate, FaultWhen::nth(1), Fault::kOutOfMemory);
+  EXPECT_THROW((void)at::empty({4}, at::TensorOptions().device(simulator_.device())),
+               c10::OutOfMemoryError);
+  SimulatorCounters expected;
+  expected.out_of_memory = 1;
+  EXPECT_EQ(simulator_.counters() - before, expected);
+}
+
 // Every kind of call reaches the script, and fails there before anything has happened.
 TEST_F(FaultScriptTest, EveryPointOfTheDeviceIsReached) {
   const auto memory = simulator_.host_memory();

@@ -28,10 +28,14 @@ Simulator& install() {
 }
 
 TEST(SimulatorInstallTest, WrongOptionsAndLinkingAloneRegisterNothing) {
-  EXPECT_THROW(Simulator::install({.name = ""}), InvalidArgument);
+  // What LibTorch could not read as "name:0", or would take for another device.
+  for (const char* name : {"", "own8", "a:b", "Own", "own-chip", "cpu", "cuda", "meta"}) {
+    EXPECT_THROW(Simulator::install({.name = name}), InvalidArgument) << name;
+  }
   EXPECT_THROW(Simulator::install({.device_count = 0}), InvalidArgument);
   EXPECT_THROW(Simulator::install({.device_count = kMaxSimulatedDevices + 1}), InvalidArgument);
   EXPECT_THROW(Simulator::install({.capacity_bytes = -1}), InvalidArgument);
+  EXPECT_THROW(Simulator::install({.capacity_bytes = 0}), InvalidArgument);
   EXPECT_FALSE(c10::is_privateuse1_backend_registered());
   EXPECT_FALSE(c10::impl::hasDeviceGuardImpl(c10::DeviceType::PrivateUse1));
 }

@@ -20,7 +20,7 @@ inline CostModel round_costs() {
   costs.copy_latency = nanoseconds(0);
   costs.kernel_latency = microseconds(100);
   costs.memory_bandwidth = costs.flops_per_microsecond = std::int64_t{1} << 50;
-  costs.enqueue = costs.query = nanoseconds(0);
+  costs.enqueue = nanoseconds(0);
   costs.allocate_cached = costs.allocate_segment = costs.release_segment = nanoseconds(0);
   return costs;
 }

@@ -196,6 +196,9 @@ TEST_F(TimelineTest, RatesAndDurationsAreChecked) {
   costs.h2d_bandwidth = 0;
   EXPECT_THROW(simulator_.set_costs(costs), InvalidArgument);
   costs = {};
+  costs.query = nanoseconds(0);
+  EXPECT_THROW(simulator_.set_costs(costs), InvalidArgument) << "a loop of queries would not end";
+  costs = {};
   costs.copy_latency = nanoseconds(-1);
   EXPECT_THROW(simulator_.set_costs(costs), InvalidArgument);
   EXPECT_THROW(simulator_.advance_host(nanoseconds(-1)), InvalidArgument);

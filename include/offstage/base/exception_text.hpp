@@ -51,14 +51,28 @@ OFFSTAGE_NAMESPACE_BEGIN
 /// noexcept function ends the program.
 class CancellationDeferral {
  public:
-  CancellationDeferral() noexcept { ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &previous_); }
-  ~CancellationDeferral() { ::pthread_setcancelstate(previous_, nullptr); }
+  CancellationDeferral() noexcept {
+    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &previous_);
+    ++depth();
+  }
+  ~CancellationDeferral() {
+    --depth();
+    ::pthread_setcancelstate(previous_, nullptr);
+  }
   CancellationDeferral(const CancellationDeferral&) = delete;
   CancellationDeferral& operator=(const CancellationDeferral&) = delete;
   CancellationDeferral(CancellationDeferral&&) = delete;
   CancellationDeferral& operator=(CancellationDeferral&&) = delete;
 
+  /// True while the calling thread holds one.
+  [[nodiscard]] static bool is_active() noexcept { return depth() > 0; }
+
  private:
+  [[nodiscard]] static int& depth() noexcept {
+    static thread_local int depth = 0;
+    return depth;
+  }
+
   int previous_ = PTHREAD_CANCEL_ENABLE;
 };
 

@@ -39,7 +39,7 @@ struct CostModel {
   Nanoseconds kernel_latency{3'000};                 ///< Of each kernel, on top.
 
   Nanoseconds enqueue{4'000};             ///< Host time of each call that queues something.
-  Nanoseconds query{500};                 ///< Host time of asking a stream or an event.
+  Nanoseconds query{500};                 ///< Host time of asking a stream or an event; not 0.
   Nanoseconds allocate_cached{1'000};     ///< Host time of a block from the allocator's cache.
   Nanoseconds allocate_segment{200'000};  ///< Host time of memory from the device, on top.
   Nanoseconds release_segment{200'000};   ///< Host time of giving a segment back.

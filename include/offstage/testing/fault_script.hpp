@@ -47,7 +47,7 @@ enum class Fault : std::uint8_t {
   kForeign,       ///< Throws an `int`.
   kAsynchronous,  ///< Succeeds; the next call that can fail throws `c10::AcceleratorError` instead.
   kDeath,         ///< Throws `c10::AcceleratorError`, and so does every later call that can fail.
-  kIgnored,       ///< Does nothing and says that it did: for waits and records.
+  kIgnored,       ///< Does nothing and says that it did: for kRecord, kWait and kSynchronize only.
 };
 
 /// Which calls of a kind are meant, counted from the moment that the rule was made.
@@ -72,7 +72,8 @@ struct FaultWhen {
 class FaultScript {
  public:
   /// Makes a rule, for all devices.
-  /// @throws InvalidArgument if `first` is not at least 1 or `every` is negative.
+  /// @throws InvalidArgument if `first` is not at least 1 or `every` is negative, or for a point
+  ///         that cannot be ignored.
   void fail(FaultPoint point, FaultWhen when, Fault fault);
 
   /// Adds virtual time to the calls that `when` means: to the task that they queue, or to the host.

@@ -46,13 +46,14 @@ struct RaceReport {
 /// What the checker does with a finding.
 enum class RaceAction : std::uint8_t {
   kThrow,   ///< Throw RaceError from the call that queues the task, which is not queued.
-  kRecord,  ///< Keep it in `Simulator::races()` and go on.
+  kRecord,  ///< Keep it in `Simulator::races()` and go on. A task whose memory is not there is not
+            ///< run; the next synchronisation throws `c10::AcceleratorError`.
   kAbort,   ///< Print it and end the program: for a debugger.
   kIgnore,  ///< Check nothing.
 };
 
-/// Thrown by the call that queued the second task; by the next synchronisation if that call cannot
-/// throw (a free).
+/// Thrown by the call that queued the second task; by the next synchronisation outside of clean-up
+/// (`CancellationDeferral`) if that call cannot throw (a free), at the latest by `reset()`.
 class OFFSTAGE_API RaceError : public Error {
  public:
   explicit RaceError(RaceReport report) : Error(report.text), report_(std::move(report)) {}

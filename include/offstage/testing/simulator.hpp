@@ -32,11 +32,12 @@ inline constexpr unsigned char kPoisonByte = 0xff;
 inline constexpr int kMaxSimulatedDevices = 16;
 
 struct SimulatorOptions {
-  /// The name of the device type ("sim:0"). A process can only ever have one.
+  /// The name of the device type ("sim:0"): lower case letters and underscores, and none that
+  /// LibTorch has. A process can only ever have one.
   std::string name = "sim";
   /// 1 to `kMaxSimulatedDevices`.
   int device_count = 2;
-  /// Memory of each device, in bytes.
+  /// Memory of each device, in bytes; more than 0.
   std::int64_t capacity_bytes = kGiB;
   /// False: the allocator is only a `c10::Allocator`, so that LibTorch's generic statistics are
   /// out of reach (as with torch_npu up to 2.12); `Simulator::memory` and `empty_cache` still work.
@@ -150,14 +151,17 @@ class Fragmentation {
 /// Operations are queued on the calling thread's current stream and computed by its worker.
 /// Copies with `non_blocking` whose host side is pinned are queued too; others wait for the stream.
 /// Operations whose result has a shape that depends on elements (or is not known to the simulator
-/// before they ran) and those that draw random numbers wait (`kernel_waits`). The layers of usual
-/// nets do not.
+/// before they ran) and those that draw random numbers wait (`kernel_waits`), so they do not return
+/// while their stream is held. docs/testing.md names them; the layers of usual nets are not among
+/// them.
 /// @par Errors
 /// What a queued operation throws is kept and thrown by the next synchronisation with its device:
-/// an index out of range, for example. Shapes that do not fit throw at the call.
-/// An operation with operands on different devices throws at the call, as on a real accelerator;
-/// CPU scalars are allowed. A task that nothing orders behind one that it conflicts with is a race:
-/// `RaceError` from the call that queues it (see `RaceAction`), whatever the timing is.
+/// an index out of range, for example. Shapes that do not fit throw at the call. A wait in
+/// clean-up, under a `CancellationDeferral`, throws neither that nor a race: it leaves them to the
+/// next one. An operation with operands on different devices throws at the call, as on a real
+/// accelerator; CPU scalars are allowed. A task that nothing orders behind one that it conflicts
+/// with is a race: `RaceError` from the call that queues it (see `RaceAction`), whatever the timing
+/// is.
 /// @par Time
 /// The work is done for real, at the CPU's speed. Beside it runs a virtual clock: each call costs
 /// the host and each task its stream what the `CostModel` says. Its figures are the same on every
@@ -166,16 +170,17 @@ class Fragmentation {
 /// The device has no generator of its own: numbers are those of the CPU generator.
 /// @par Threads
 /// All members may be called concurrently. Current device and stream are thread-local, as on CUDA.
-/// A child made by fork() cannot use the simulator: what would wait throws there.
+/// A child made by fork() cannot use the simulator: what would queue or wait throws there.
 /// @par Exit
 /// When the program's exit begins, holds end, queued work is finished and the workers are joined.
+/// An error that no synchronisation has asked for is printed to the standard error stream.
 /// Tensors that die later are harmless.
 class Simulator {
  public:
   /// Registers the device with LibTorch; once in a process. A later call with the same name returns
   /// the same object and ignores the rest of its options.
   /// @throws StateError       for another name, or if another PrivateUse1 device is registered.
-  /// @throws InvalidArgument  for a device count or capacity out of range.
+  /// @throws InvalidArgument  for a name, device count or capacity that cannot be.
   static Simulator& install(SimulatorOptions options = {});
 
   Simulator(const Simulator&) = delete;
@@ -229,6 +234,8 @@ class Simulator {
 
   // --- virtual time ---
 
+  /// @throws InvalidArgument for a rate that is not more than 0, a negative cost, or a query that
+  ///         costs nothing.
   void set_costs(CostModel costs);
   [[nodiscard]] CostModel costs() const;
   /// Keeps a span for every task from here on, or stops doing so.
