@@ -40,28 +40,24 @@ void rebind(const at::Tensor& tensor, const at::Tensor& other) {
   tensor.unsafeGetTensorImpl()->shallow_copy_from(other.getIntrusivePtr());
 }
 
-/// A loop over `Tensor::to`, which is what `Module::to` is; back to the kept host tensors without a
-/// copy, although `Module::to` would copy.
+/// `Module::to`, there and back: a loop over `Tensor::to`.
 class PerTensor {
  public:
   PerTensor(std::vector<offstage::NamedTensor> tensors, c10::Device device)
-      : tensors_(std::move(tensors)), device_(device) {
-    for (const auto& named : tensors_) masters_.push_back(named.tensor.detach());
-  }
-  void load() {
+      : tensors_(std::move(tensors)), device_(device) {}
+  void load() { move_to(device_); }
+  void offload() { move_to(c10::Device(c10::kCPU)); }
+
+ private:
+  void move_to(c10::Device device) {
     for (const auto& named : tensors_) {
-      rebind(named.tensor, named.tensor.to(device_, named.tensor.scalar_type(),
+      rebind(named.tensor, named.tensor.to(device, named.tensor.scalar_type(),
                                            /*non_blocking=*/false, /*copy=*/true));
     }
   }
-  void offload() {
-    for (std::size_t i = 0; i < tensors_.size(); ++i) rebind(tensors_[i].tensor, masters_[i]);
-  }
 
- private:
   std::vector<offstage::NamedTensor> tensors_;
   c10::Device device_;
-  std::vector<at::Tensor> masters_;
 };
 
 /// One byte tensor and one copy a storage, then a view for each tensor by `set_`.
@@ -125,7 +121,8 @@ void count(const char* name, int size) {
   scheme.offload();
   const auto moved = simulator.counters() - before;
   std::printf("%s,%d,%lld,%lld,%lld,%lld,%lld\n", name, size,
-              static_cast<long long>(moved.allocations), static_cast<long long>(moved.copies_h2d),
+              static_cast<long long>(moved.allocations),
+              static_cast<long long>(moved.copies_h2d + moved.copies_d2h),
               static_cast<long long>(moved.events_recorded),
               static_cast<long long>(moved.stream_waits), static_cast<long long>(moved.host_waits));
 }

@@ -5,6 +5,7 @@
 #include <offstage/base/bytes.hpp>
 #include <offstage/base/error.hpp>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
