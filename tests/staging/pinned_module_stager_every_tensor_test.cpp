@@ -126,8 +126,8 @@ std::int64_t resident_bytes() {
 
 TEST_F(PinnedModuleStagerSoakTest, AHundredThousandCyclesLeaveEverythingAsItWas) {
   simulator.set_race_action(testing::RaceAction::kIgnore);  // It has nothing to say here.
-  context = DeviceContext::create(
-      device(), {.host_memory = simulator.host_memory(), .telemetry = telemetry});
+  context = DeviceContext::create(device(),
+                                  {.host_memory = simulator.host_memory(), .telemetry = telemetry});
   sink = nullptr;  // One that records every event would grow.
   const auto tensors = numbered_tensors(4, 64);
   const auto stager = stage(tensors, {.edits = EditPolicy::kDetect});
