@@ -143,9 +143,17 @@ std::optional<RaceReport> RaceChecker::check(const Suspect& suspect) const {
 
 std::optional<RaceReport> RaceChecker::check(const Suspect& suspect, const Access& access) const {
   auto found = check_cells(suspect, access);
-  if (suspect.only_lifetimes || (found && found->kind != RaceKind::kNeverWritten)) return found;
+  if (suspect.only_lifetimes) return found;
+  if (found && found->kind != RaceKind::kNeverWritten && found->kind != RaceKind::kUnordered) {
+    return found;
+  }
   auto unordered = check_sparse_uses(suspect, access);
-  return unordered ? unordered : found;
+  if (!unordered) return found;
+  // Of one stream's tasks the later is told: who waits for it has waited for both.
+  const bool keeps = found && found->kind == RaceKind::kUnordered &&
+                     (found->first.stream != unordered->first.stream ||
+                      found->first.number > unordered->first.number);
+  return keeps ? found : unordered;
 }
 
 std::optional<RaceReport> RaceChecker::check_cells(const Suspect& suspect,

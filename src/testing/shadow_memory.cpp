@@ -108,8 +108,20 @@ void ShadowMemory::add_write(const Touch& touch, const VectorClock& host) {
   if (dense) {
     reset(begin, end, MemoryState::kWritten).write = touch;
   } else {
-    mark_written(begin, end);
+    mark_written(touch.layout());
   }
+}
+
+void ShadowMemory::mark_written(const ByteLayout& layout) {
+  constexpr std::int64_t kRunsMax = 32;  // Beyond that the gaps count as written too.
+  if (layout.run_count() > kRunsMax) {
+    mark_written(layout.begin(), layout.end());
+    return;
+  }
+  layout.any_run([this](Address begin, Address end) {
+    mark_written(begin, end);
+    return false;
+  });
 }
 
 void ShadowMemory::mark_written(Address begin, Address end) {

@@ -118,7 +118,8 @@ class ShadowMemory {
   }
   /// Cuts the cell around `at`, if there is one, so that a cell begins there.
   void cut(Address at);
-  /// What is in use in [begin, end) is written from here on.
+  /// What is in use there is written from here on.
+  void mark_written(const ByteLayout& layout);
   void mark_written(Address begin, Address end);
 
   Cells cells_;

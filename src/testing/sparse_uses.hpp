@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -57,7 +58,8 @@ class SparseUses {
 
   void clear() { *this = {}; }
 
-  /// Calls `visit(touch)` for the uses that `seen` does not come after, until it returns true.
+  /// Calls `visit(touch)` for the uses that `seen` does not come after, until it returns true. Of
+  /// an actor's the last comes first: who waits for it has waited for all.
   /// @returns true if a call did.
   template <class Visit>
   bool any_beyond(const VectorClock& seen, const Visit& visit) const {
@@ -66,7 +68,7 @@ class SparseUses {
       if (list.touches.back().number() <= known) continue;
       const auto first = std::ranges::upper_bound(list.touches, known, {},
                                                   [](const Touch& t) { return t.number(); });
-      if (std::any_of(first, list.touches.end(), visit)) return true;
+      if (std::any_of(list.touches.rbegin(), std::make_reverse_iterator(first), visit)) return true;
     }
     return false;
   }

@@ -5,8 +5,6 @@ OFFSTAGE_NAMESPACE_BEGIN
 namespace testing::detail {
 namespace {
 
-constexpr std::int64_t kRunsMax = 32;  // Of accesses that are taken apart into their runs.
-
 Access make_access(ByteLayout layout, Use use, bool device) {
   return {.layout = std::move(layout),
           .reads = use != Use::kWrite,
@@ -21,15 +19,7 @@ void add_access(Accesses& accesses, const at::Tensor& tensor, Use use) {
   const bool device = !tensor.is_cpu();
   ByteLayout layout(reinterpret_cast<Address>(tensor.const_data_ptr()), tensor.sizes(),
                     tensor.strides(), static_cast<std::int64_t>(tensor.itemsize()));
-  if (layout.dense() || layout.run_count() > kRunsMax) {
-    accesses.push_back(make_access(std::move(layout), use, device));
-    return;
-  }
-  layout.any_run([&](Address begin, Address end) {
-    const auto bytes = static_cast<std::int64_t>(end - begin);
-    accesses.push_back(make_access(ByteLayout(begin, {bytes}, {1}, 1), use, device));
-    return false;
-  });
+  accesses.push_back(make_access(std::move(layout), use, device));
 }
 
 void add_access(Accesses& accesses, const void* data, std::int64_t bytes, Use use) {

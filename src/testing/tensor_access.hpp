@@ -17,8 +17,7 @@ namespace testing::detail {
 
 enum class Use : std::uint8_t { kRead, kWrite, kReadAndWrite };
 
-/// Adds the bytes of a tensor on the device, or in pinned host memory. A tensor with a few gaps is
-/// one access a run; with many, one access whose gaps are looked at when something is found.
+/// Adds the bytes of a tensor on the device, or in pinned host memory.
 void add_access(Accesses& accesses, const at::Tensor& tensor, Use use);
 
 /// Adds plain bytes on the device.

@@ -82,6 +82,37 @@ TEST_F(RaceCheckerStridedTest, FreshMemoryThatIsWrittenColumnByColumnIsTwoStretc
   EXPECT_EQ(checker_.cell_count(), 1U);
 }
 
+// Sixteen heads of 256 rows of 16 bytes: a key-value cache that grows by a row of each head.
+TEST_F(RaceCheckerStridedTest, AFewRunsAreWrittenExactlyAndCostNoMoreThanMany) {
+  constexpr std::int64_t kHeads = 16;
+  constexpr std::int64_t kHeadBytes = 256 * 16;
+  allocate(kHeads * kHeadBytes / kRows);
+  const auto rows = [](std::int64_t first, std::int64_t count, bool writes) -> Accesses {
+    return {{.layout = ByteLayout(kBegin + static_cast<Address>(16 * first), {kHeads, 16 * count},
+                                  {kHeadBytes, 1}, 1),
+             .reads = !writes,
+             .writes = writes}};
+  };
+  for (std::int64_t row = 0; row < 200; ++row) {
+    EXPECT_FALSE(run(a_, rows(row, 1, true)));
+    const std::uint64_t before = checker_.comparisons();
+    EXPECT_FALSE(run(a_, rows(0, row + 1, false)));
+    EXPECT_EQ(checker_.comparisons() - before, 31U) << "the allocation, once a stretch";
+    EXPECT_EQ(checker_.cell_count(), 32U) << "what is written and what is not, of each head";
+  }
+  const auto found = checker_.check(a_, "read", rows(200, 1, false));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->kind, RaceKind::kNeverWritten);
+}
+
+TEST_F(RaceCheckerStridedTest, OfTwoWritesOfAStreamTheLaterIsTold) {
+  allocate(100);
+  fill(a_);
+  write(a_, 3);
+  write(a_, 3, 2);
+  EXPECT_EQ(read(b_, 3)->first.number, 4U);
+}
+
 TEST_F(RaceCheckerStridedTest, AnotherStreamThatWaitedLooksAtNoColumn) {
   allocate(1024);
   fill(a_);

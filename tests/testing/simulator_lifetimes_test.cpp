@@ -191,9 +191,9 @@ TEST_F(SimulatorLifetimesTest, AScalarOnTheHostIsNotReadBeforeItsCopyIsDone) {
   const at::Tensor two = at::full({}, 2.0F, x.options());
   at::Tensor host = at::empty({}, at::TensorOptions().pinned_memory(true));
   host.copy_(two, /*non_blocking=*/true);
-  EXPECT_THAT(error_of([&] { (void)(x + host); }), HasSubstr("'host operand of aten::add'"));
+  EXPECT_THAT(error_of([&] { (void)x.add(host); }), HasSubstr("'host operand of aten::add'"));
   default_stream().synchronize();
-  EXPECT_TRUE((x + host).cpu().equal(at::full({8}, 3.0F)));
+  EXPECT_TRUE(x.add(host).cpu().equal(at::full({8}, 3.0F)));
 }
 
 TEST_F(SimulatorLifetimesTest, WhatTheRaceCheckerRefusesIsNotCounted) {
