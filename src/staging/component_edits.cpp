@@ -157,7 +157,7 @@ void ComponentMover::update_device(const std::vector<Place>& places) {
         std::sort(groups.begin(), groups.end());
         groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
         parts_[index]->copy_again(groups);
-        parts_[index]->note_versions();
+        parts_[index]->note_versions(groups);
       }
     }
     record(ready_, context_->copy_stream());

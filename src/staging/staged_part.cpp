@@ -130,6 +130,15 @@ void StagedPart::note_versions() {
   for (const TensorRecord& record : layout_.tensors) versions_.push_back(version_of(record.tensor));
 }
 
+void StagedPart::note_versions(const std::vector<std::size_t>& groups) {
+  if (versions_.empty()) return;
+  for (const std::size_t group : groups) {
+    for (const std::size_t member : layout_.groups[group].members) {
+      versions_[member] = version_of(layout_.tensors[member].tensor);
+    }
+  }
+}
+
 StagedPart::Edits StagedPart::edits() const {
   Edits edits;
   for (std::size_t group = 0; group < layout_.groups.size(); ++group) {

@@ -80,8 +80,9 @@ class StagedPart {
   void copy_back(const std::vector<std::size_t>& groups);
   /// Queues copies of these groups from the masters to the device.
   void copy_again(const std::vector<std::size_t>& groups);
-  /// From here on `edits` counts from now.
+  /// From here on `edits` counts from now: for all tensors, or for those of some groups.
   void note_versions();
+  void note_versions(const std::vector<std::size_t>& groups);
   /// Writes a value into a master. The caller has waited for copies that read it.
   void write_master(std::size_t tensor, const at::Tensor& value);
 

@@ -271,6 +271,16 @@ TEST_F(PinnedModuleStagerEditsTest, AnUpdateWhileLoadedIsSeenByLaterWorkOnEveryU
   EXPECT_EQ(value(0), 0);
 }
 
+TEST_F(PinnedModuleStagerEditsTest, AnUpdateForgetsNoEditOfAnotherTensor) {
+  const auto stager = make(EditPolicy::kWriteBack);
+  stager->load();
+  edit();
+  stager->update({{"t2", at::full({300}, 22.0F)}});
+  stager->offload();
+  EXPECT_EQ(value(1), 11);
+  EXPECT_EQ(value(2), 22);
+}
+
 TEST_F(PinnedModuleStagerEditsTest, AnUpdateTakesItsValueFromAnyDeviceAndAnyStrides) {
   const at::Tensor weight = at::zeros({4, 3}).t();
   const auto stager = stage({{"weight", weight}});
