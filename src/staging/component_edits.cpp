@@ -34,11 +34,8 @@ void ComponentMover::keep_or_report_edits(Parts parts) {
     auto [groups, unknown] = part->edits();
     if (options_.edits == EditPolicy::kWriteBack) {
       groups.insert(groups.end(), unknown.begin(), unknown.end());
-      part->copy_back(groups);
+      if (!groups.empty()) copy_back({&part, 1}, {groups});
       counters_.edits_kept += static_cast<std::int64_t>(groups.size());
-      if (groups.empty()) continue;
-      synchronize_copies();
-      part->update_checksums(groups);
       continue;
     }
     for (const std::size_t group : unknown) {
@@ -60,9 +57,30 @@ void ComponentMover::keep_or_report_edits(Parts parts) {
   }
 }
 
-void ComponentMover::synchronize_copies() {
-  ++counters_.host_waits;
-  context_->synchronize(context_->copy_stream());
+/// Waits also if a copy could not be queued: those before it write masters that are read next.
+/// @pre the copy stream waits for all users.
+void ComponentMover::copy_back(Parts parts, const std::vector<std::vector<std::size_t>>& groups) {
+  std::exception_ptr failure;
+  try {
+    const c10::StreamGuard copy_stream_is_current(context_->copy_stream());
+    for (std::size_t index = 0; index < parts.size(); ++index) {
+      parts[index]->copy_back(groups[index]);
+    }
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  for (std::size_t index = 0; index < parts.size(); ++index) {
+    parts[index]->forget_checksums(groups[index]);  // Until it is known what the bytes are.
+  }
+  try {
+    ++counters_.host_waits;
+    context_->synchronize(context_->copy_stream());
+  } catch (...) {
+    if (!failure) failure = std::current_exception();
+    std::rethrow_exception(failure);
+  }
+  for (const auto& part : parts) part->take_checksums();
+  if (failure) std::rethrow_exception(failure);
 }
 
 void ComponentMover::write_back() {
@@ -70,15 +88,10 @@ void ComponentMover::write_back() {
   if (const std::exception_ptr not_idle = order_copies_behind_users()) {
     std::rethrow_exception(not_idle);
   }
-  {
-    const c10::StreamGuard copy_stream_is_current(context_->copy_stream());
-    for (const auto& part : parts_) part->copy_back(groups_with_bytes(part->layout()));
-  }
-  synchronize_copies();
-  for (const auto& part : parts_) {
-    part->update_checksums(groups_with_bytes(part->layout()));
-    part->note_versions();
-  }
+  std::vector<std::vector<std::size_t>> groups;
+  for (const auto& part : parts_) groups.push_back(groups_with_bytes(part->layout()));
+  copy_back(parts_, groups);
+  for (const auto& part : parts_) part->note_versions();
 }
 
 ComponentMover::Place ComponentMover::find(const std::string& path) const {
@@ -96,15 +109,20 @@ ComponentMover::Place ComponentMover::find(const std::string& path) const {
                         "' is managed");
 }
 
-std::vector<ComponentMover::Place> ComponentMover::check_values(
+std::vector<StagedPart::NewValues> ComponentMover::check_values(
     const std::vector<NamedTensor>& values) const {
-  std::vector<Place> places;
+  std::vector<StagedPart::NewValues> changes(parts_.size());
   for (const NamedTensor& value : values) {
     const Place place = find(value.path);
     const TensorRecord& record = parts_[place.part]->layout().tensors[place.tensor];
     const std::string where =
         "component '" + options_.name + "': update: the value for '" + value.path + "' ";
     if (!value.tensor.defined()) throw InvalidArgument(where + "is undefined");
+    if (value.tensor.layout() != at::kStrided || value.tensor.is_meta()) {
+      throw InvalidArgument(where + "is " +
+                            (value.tensor.is_meta() ? "a meta tensor" : "not strided") +
+                            ", expected one with plain values");
+    }
     if (value.tensor.sizes() != c10::IntArrayRef(record.sizes)) {
       throw InvalidArgument(where + "has sizes " + c10::str(value.tensor.sizes()) + ", expected " +
                             c10::str(c10::IntArrayRef(record.sizes)));
@@ -118,29 +136,66 @@ std::vector<ComponentMover::Place> ComponentMover::check_values(
                             "cannot be written: elements of the tensor share memory; "
                             "update the tensor that it is expanded from");
     }
-    places.push_back(place);
+    StagedPart::NewValues& of_part = changes[place.part];
+    if (std::find(of_part.tensors.begin(), of_part.tensors.end(), place.tensor) !=
+        of_part.tensors.end()) {
+      throw InvalidArgument(where + "is the second for one tensor");
+    }
+    of_part.tensors.push_back(place.tensor);
+    of_part.values.push_back(value.tensor.detach());
   }
-  return places;
+  return changes;
+}
+
+/// A value on the host that no write of a master changes.
+at::Tensor ComponentMover::take_value(const at::Tensor& value) const {
+  const bool is_master = std::any_of(parts_.begin(), parts_.end(), [&value](const auto& part) {
+    return part->is_in_masters(value);
+  });
+  return is_master ? value.clone() : value.cpu();
 }
 
 void ComponentMover::update(const std::vector<NamedTensor>& values) {
-  const std::vector<Place> places = check_values(values);
-  std::vector<at::Tensor> on_host;
-  for (const NamedTensor& value : values) {
-    on_host.push_back(value.tensor.is_cpu() ? value.tensor : value.tensor.detach().cpu());
+  std::vector<StagedPart::NewValues> changes = check_values(values);
+  wait_copies();  // Until nothing reads the masters, and nothing writes them.
+  for (StagedPart::NewValues& of_part : changes) {
+    for (at::Tensor& value : of_part.values) value = take_value(value);
   }
-  wait_copies();  // Until nothing reads the masters. The last step that can fail with no change.
-  for (std::size_t index = 0; index < places.size(); ++index) {
-    parts_[places[index].part]->write_master(places[index].tensor, on_host[index]);
+  if (is_loaded() && options_.edits == EditPolicy::kWriteBack) keep_edits_beside(changes);
+  // From here on nothing fails before the masters are written.
+  for (std::size_t index = 0; index < changes.size(); ++index) {
+    parts_[index]->write_masters(changes[index]);
   }
-  for (const Place& place : places) {
-    StagedPart& part = *parts_[place.part];
-    part.update_checksums({part.layout().tensors[place.tensor].group});
-  }
-  if (is_loaded()) update_device(places);
+  if (is_loaded()) update_device(changes);
 }
 
-void ComponentMover::update_device(const std::vector<Place>& places) {
+/// Edits of what shares storages with tensors that get new values: the copies of those to the
+/// device take the bytes between their elements along.
+void ComponentMover::keep_edits_beside(const std::vector<StagedPart::NewValues>& changes) {
+  std::vector<std::vector<std::size_t>> edited(parts_.size());
+  std::size_t count = 0;
+  for (std::size_t index = 0; index < parts_.size(); ++index) {
+    auto [groups, unknown] = parts_[index]->edits();
+    groups.insert(groups.end(), unknown.begin(), unknown.end());
+    for (const std::size_t group : parts_[index]->groups_of(changes[index].tensors)) {
+      if (std::find(groups.begin(), groups.end(), group) != groups.end()) {
+        edited[index].push_back(group);
+      }
+    }
+    count += edited[index].size();
+  }
+  if (count == 0) return;
+  if (const std::exception_ptr not_idle = order_copies_behind_users()) {
+    std::rethrow_exception(not_idle);
+  }
+  copy_back(parts_, edited);
+  for (std::size_t index = 0; index < parts_.size(); ++index) {
+    parts_[index]->note_versions(edited[index]);
+  }
+  counters_.edits_kept += static_cast<std::int64_t>(count);
+}
+
+void ComponentMover::update_device(const std::vector<StagedPart::NewValues>& changes) {
   try {
     if (const std::exception_ptr not_idle = order_copies_behind_users()) {
       std::rethrow_exception(not_idle);
@@ -148,16 +203,7 @@ void ComponentMover::update_device(const std::vector<Place>& places) {
     {
       const c10::StreamGuard copy_stream_is_current(context_->copy_stream());
       for (std::size_t index = 0; index < parts_.size(); ++index) {
-        std::vector<std::size_t> groups;
-        for (const Place& place : places) {
-          if (place.part == index) {
-            groups.push_back(parts_[index]->layout().tensors[place.tensor].group);
-          }
-        }
-        std::sort(groups.begin(), groups.end());
-        groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
-        parts_[index]->copy_again(groups);
-        parts_[index]->note_versions(groups);
+        parts_[index]->copy_again(changes[index].tensors);
       }
     }
     record(ready_, context_->copy_stream());
@@ -215,7 +261,7 @@ void ComponentMover::remove(const std::string& name) {
   if (failure) std::rethrow_exception(failure);
 }
 
-std::vector<std::string> ComponentMover::corrupted_paths() const {
+std::vector<std::string> ComponentMover::corrupted_paths() {
   std::vector<std::string> paths;
   for (const auto& part : parts_) {
     for (const std::size_t group : part->corrupted_groups()) paths.push_back(part->paths_of(group));

@@ -66,7 +66,7 @@ class ComponentMover {
   /// Gives up what was added under a name. Its tensors stay on their masters.
   void remove(const std::string& name);
   /// The paths of tensors whose masters are not what they were when written last.
-  [[nodiscard]] std::vector<std::string> corrupted_paths() const;
+  [[nodiscard]] std::vector<std::string> corrupted_paths();
 
   [[nodiscard]] bool is_loaded() const noexcept { return parts_.front()->is_loaded(); }
   [[nodiscard]] std::span<const std::unique_ptr<StagedPart>> parts() const noexcept {
@@ -93,10 +93,13 @@ class ComponentMover {
   [[nodiscard]] std::string bind_to_masters(Parts parts) noexcept;
   void drop_slabs(Parts parts, bool is_idle) noexcept;
   void report_still_referenced(StagedPart& part) noexcept;
-  void synchronize_copies();
+  void copy_back(Parts parts, const std::vector<std::vector<std::size_t>>& groups);
   [[nodiscard]] Place find(const std::string& path) const;
-  [[nodiscard]] std::vector<Place> check_values(const std::vector<NamedTensor>& values) const;
-  void update_device(const std::vector<Place>& places);
+  [[nodiscard]] std::vector<StagedPart::NewValues> check_values(
+      const std::vector<NamedTensor>& values) const;
+  [[nodiscard]] at::Tensor take_value(const at::Tensor& value) const;
+  void keep_edits_beside(const std::vector<StagedPart::NewValues>& changes);
+  void update_device(const std::vector<StagedPart::NewValues>& changes);
   void emit(EventKind kind, std::int64_t bytes, std::string_view message) const noexcept;
 
   const std::shared_ptr<DeviceContext> context_;

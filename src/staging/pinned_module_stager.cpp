@@ -140,7 +140,7 @@ class PinnedModuleStager::Impl {
     change("remove", [&] { mover_.remove(name); });
   }
 
-  [[nodiscard]] std::vector<std::string> corrupted_masters() const {
+  [[nodiscard]] std::vector<std::string> corrupted_masters() {
     const std::lock_guard lock(mutex_);
     if (!options_.checksum_masters) {
       throw StateError(

@@ -2,6 +2,7 @@
 #include "checksum.hpp"
 #include "staged_part.hpp"
 #include "tensor_binding.hpp"
+#include "tensor_checks.hpp"
 
 #include <offstage/base/error.hpp>
 
@@ -11,12 +12,17 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 OFFSTAGE_NAMESPACE_BEGIN
 namespace detail {
 
 namespace {
+
+std::uint64_t checksum_of(const c10::Storage& master) {
+  return checksum({static_cast<const std::byte*>(master.data()), master.nbytes()});
+}
 
 std::uint32_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0
@@ -37,7 +43,7 @@ StagedPart::StagedPart(std::string name, StagingLayout layout,
       masters_(build_masters(layout_, context_, options_)) {
   if (!options_.checksum_masters) return;
   checksums_.resize(layout_.groups.size());
-  for (std::size_t group = 0; group < layout_.groups.size(); ++group) update_checksums({group});
+  take_checksums();
 }
 
 StagedPart::~StagedPart() {
@@ -63,7 +69,7 @@ StagedPart::Prepared StagedPart::prepare(Pieces pieces) {
       prepared.places.push_back(bytes == 0 ? nullptr : slab.allocate(bytes));
       if (bytes == 0) continue;
       ++counters_.allocations;
-      copy_to_device(slab.make_storage(prepared.places.back(), bytes),
+      copy_to_device(byte_tensor(slab.make_storage(prepared.places.back(), bytes)),
                      byte_tensor(masters_.storages[index]));
     }
     return prepared;
@@ -74,7 +80,7 @@ StagedPart::Prepared StagedPart::prepare(Pieces pieces) {
     ++counters_.allocations;
   }
   for (std::size_t index = 0; index < chunks.size(); ++index) {
-    copy_to_device(slab.make_storage(chunks[index], layout_.chunk_bytes[index]),
+    copy_to_device(byte_tensor(slab.make_storage(chunks[index], layout_.chunk_bytes[index])),
                    masters_.chunks[index]);
   }
   for (const StorageGroup& group : layout_.groups) {
@@ -96,9 +102,9 @@ void StagedPart::make_device_storages(DeviceSlab& slab) {
   versions_.reserve(layout_.tensors.size());  // bind_to_device fills it and must not fail.
 }
 
-void StagedPart::copy_to_device(const c10::Storage& to, const at::Tensor& from) {
+void StagedPart::copy_to_device(const at::Tensor& to, const at::Tensor& from) {
   masters_.arena->note_copies_queued();  // First: a failing copy may have been queued all the same.
-  byte_tensor(to).copy_(from, /*non_blocking=*/true);
+  to.copy_(from, /*non_blocking=*/true);
   ++counters_.copies;
 }
 
@@ -179,37 +185,98 @@ void StagedPart::copy_back(const std::vector<std::size_t>& groups) {
   }
 }
 
-void StagedPart::copy_again(const std::vector<std::size_t>& groups) {
+void StagedPart::write_masters(const NewValues& changes) {
+  const std::vector<std::size_t> groups = groups_of(changes.tensors);
+  forget_checksums(groups);
+  // The versions count these writes too, also those of tensors that only share the counter.
+  std::vector<std::size_t> unedited =
+      versions_.empty() ? std::vector<std::size_t>() : changes.tensors;
   for (const std::size_t group : groups) {
-    copy_to_device(device_storages_[group], byte_tensor(masters_.storages[group]));
+    for (const std::size_t member : layout_.groups[group].members) {
+      if (!versions_.empty() && version_of(layout_.tensors[member].tensor) == versions_[member])
+        unedited.push_back(member);
+    }
+  }
+  for (std::size_t index = 0; index < changes.tensors.size(); ++index) {
+    const TensorRecord& record = layout_.tensors[changes.tensors[index]];
+    const c10::InferenceMode mode(record.is_inference);
+    const c10::AutoGradMode no_grad(false);
+    make_view(record, masters_.storages[record.group]).copy_(changes.values[index]);
+    if (!record.tensor.is_inference()) record.tensor.unsafeGetTensorImpl()->bump_version();
+  }
+  for (const std::size_t member : unedited) {
+    versions_[member] = version_of(layout_.tensors[member].tensor);
+  }
+  take_checksums();
+}
+
+void StagedPart::copy_again(const std::vector<std::size_t>& tensors) {
+  struct Run {
+    std::size_t group;
+    std::int64_t begin;
+    std::int64_t end;
+  };
+  std::vector<Run> runs;
+  for (const std::size_t index : tensors) {
+    const TensorRecord& record = layout_.tensors[index];
+    const at::Tensor master = make_view(record, masters_.storages[record.group]);
+    if (master.numel() == 0) continue;
+    const std::int64_t begin = record.storage_offset * static_cast<std::int64_t>(master.itemsize());
+    runs.push_back({record.group, begin, begin + spanned_bytes(master)});
+  }
+  std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) {
+    return std::tie(a.group, a.begin) < std::tie(b.group, b.begin);
+  });
+  for (std::size_t first = 0; first < runs.size();) {
+    Run run = runs[first++];
+    while (first < runs.size() && runs[first].group == run.group && runs[first].begin <= run.end) {
+      run.end = std::max(run.end, runs[first++].end);
+    }
+    const auto part = [&run](const c10::Storage& storage) {
+      return byte_tensor(storage).narrow(0, run.begin, run.end - run.begin);
+    };
+    copy_to_device(part(device_storages_[run.group]), part(masters_.storages[run.group]));
   }
 }
 
-void StagedPart::write_master(std::size_t tensor, const at::Tensor& value) {
-  const c10::InferenceMode mode(layout_.tensors[tensor].is_inference);
-  const c10::AutoGradMode no_grad(false);
-  const TensorRecord& record = layout_.tensors[tensor];
-  make_view(record, masters_.storages[record.group]).copy_(value.detach());
-  const at::Tensor& bound = record.tensor;
-  if (!bound.is_inference()) bound.unsafeGetTensorImpl()->bump_version();
+std::vector<std::size_t> StagedPart::groups_of(const std::vector<std::size_t>& tensors) const {
+  std::vector<std::size_t> groups;
+  for (const std::size_t tensor : tensors) groups.push_back(layout_.tensors[tensor].group);
+  std::sort(groups.begin(), groups.end());
+  groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
+  return groups;
 }
 
-void StagedPart::update_checksums(const std::vector<std::size_t>& groups) {
+bool StagedPart::is_in_masters(const at::Tensor& tensor) const {
+  if (!tensor.is_cpu() || tensor.numel() == 0) return false;
+  const c10::Storage& storage = tensor.storage();
+  const auto* const begin = static_cast<const std::byte*>(storage.data());
+  const auto* const end = begin + storage.nbytes();
+  return std::any_of(masters_.storages.begin(), masters_.storages.end(), [=](const auto& master) {
+    const auto* const first = static_cast<const std::byte*>(master.data());
+    return begin < first + master.nbytes() && first < end;
+  });
+}
+
+void StagedPart::forget_checksums(const std::vector<std::size_t>& groups) noexcept {
   if (checksums_.empty()) return;
-  for (const std::size_t group : groups) {
-    const c10::Storage& master = masters_.storages[group];
-    checksums_[group] = checksum({static_cast<const std::byte*>(master.data()), master.nbytes()});
+  for (const std::size_t group : groups) checksums_[group].reset();
+}
+
+void StagedPart::take_checksums() noexcept {
+  for (std::size_t group = 0; group < checksums_.size(); ++group) {
+    if (!checksums_[group]) checksums_[group] = checksum_of(masters_.storages[group]);
   }
 }
 
-std::vector<std::size_t> StagedPart::corrupted_groups() const {
+std::vector<std::size_t> StagedPart::corrupted_groups() {
+  if (std::find(checksums_.begin(), checksums_.end(), std::nullopt) != checksums_.end()) {
+    arena().wait_copies();
+    take_checksums();
+  }
   std::vector<std::size_t> corrupted;
   for (std::size_t group = 0; group < checksums_.size(); ++group) {
-    const c10::Storage& master = masters_.storages[group];
-    if (checksums_[group] !=
-        checksum({static_cast<const std::byte*>(master.data()), master.nbytes()})) {
-      corrupted.push_back(group);
-    }
+    if (checksums_[group] != checksum_of(masters_.storages[group])) corrupted.push_back(group);
   }
   return corrupted;
 }

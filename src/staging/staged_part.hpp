@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -78,18 +79,34 @@ class StagedPart {
   [[nodiscard]] bool differs_from_master(std::size_t group) const;
   /// Queues copies of these groups from the device into the masters.
   void copy_back(const std::vector<std::size_t>& groups);
-  /// Queues copies of these groups from the masters to the device.
-  void copy_again(const std::vector<std::size_t>& groups);
   /// From here on `edits` counts from now: for all tensors, or for those of some groups.
   void note_versions();
   void note_versions(const std::vector<std::size_t>& groups);
-  /// Writes a value into a master. The caller has waited for copies that read it.
-  void write_master(std::size_t tensor, const at::Tensor& value);
 
-  /// Masters of these groups were written on purpose.
-  void update_checksums(const std::vector<std::size_t>& groups);
-  /// Groups whose bytes are not those that were noted last.
-  [[nodiscard]] std::vector<std::size_t> corrupted_groups() const;
+  /// New values for tensors, by their indices; on the host, and not in memory of masters.
+  struct NewValues {
+    std::vector<std::size_t> tensors;
+    std::vector<at::Tensor> values;
+  };
+  /// Writes them into the masters; no edits in the sense of `edits`. The caller has waited for
+  /// copies that read the masters.
+  void write_masters(const NewValues& changes);
+  /// Queues copies of these tensors' bytes from the masters to the device, and of no others: what
+  /// was written there to another tensor of the same storage stays.
+  void copy_again(const std::vector<std::size_t>& tensors);
+  /// The groups of these tensors, in order, each once.
+  [[nodiscard]] std::vector<std::size_t> groups_of(const std::vector<std::size_t>& tensors) const;
+
+  /// True if the tensor, on the host, has elements in memory of a master.
+  [[nodiscard]] bool is_in_masters(const at::Tensor& tensor) const;
+
+  /// Masters of these groups are written on purpose.
+  void forget_checksums(const std::vector<std::size_t>& groups) noexcept;
+  /// Takes the checksums that are not known. @pre no copy writes the masters.
+  void take_checksums() noexcept;
+  /// Groups whose bytes are not those that were noted last. Waits for copies, if one that wrote
+  /// masters could not be waited for.
+  [[nodiscard]] std::vector<std::size_t> corrupted_groups();
 
   /// The paths of a group's tensors, with commas.
   [[nodiscard]] std::string paths_of(std::size_t group) const;
@@ -102,7 +119,7 @@ class StagedPart {
 
  private:
   void make_device_storages(DeviceSlab& slab);
-  void copy_to_device(const c10::Storage& to, const at::Tensor& from);
+  void copy_to_device(const at::Tensor& to, const at::Tensor& from);
 
   const std::string name_;
   const std::shared_ptr<DeviceContext> context_;
@@ -111,7 +128,8 @@ class StagedPart {
   StagingLayout layout_;
   const std::int64_t bytes_;
   Masters masters_;
-  std::vector<std::uint64_t> checksums_;  // One for each group, if asked for.
+  // One for each group, if asked for; empty where the master's bytes are not known for certain.
+  std::vector<std::optional<std::uint64_t>> checksums_;
 
   // One for each group, made once: a load gives them memory, an offload takes it away again. Null
   // where none was made yet, or where user code has kept the last one.

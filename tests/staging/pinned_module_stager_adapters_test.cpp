@@ -7,9 +7,6 @@
 namespace offstage {
 namespace {
 
-using testing::Fault;
-using testing::FaultPoint;
-using testing::FaultWhen;
 using ::testing::HasSubstr;
 
 class PinnedModuleStagerAdaptersTest : public StagingTest {
@@ -156,44 +153,6 @@ TEST_F(PinnedModuleStagerAdaptersTest, AnAdapterThatDoesNotFitOffloadsAllAndIsAd
   stager->load();
   EXPECT_EQ(value(adapter[0].tensor), 5);
   stager->offload();
-}
-
-// Every call into the device that an adapter change makes fails, once and for ever.
-TEST_F(PinnedModuleStagerAdaptersTest, EveryFaultOfAChangeLeavesTheComponentWhole) {
-  for (const FaultPoint point :
-       {FaultPoint::kAllocate, FaultPoint::kCopy, FaultPoint::kRecord, FaultPoint::kWait,
-        FaultPoint::kSynchronize, FaultPoint::kRegister}) {
-    for (const bool once : {true, false}) {
-      for (int n = 1; n <= 4; ++n) {
-        simulator.reset();
-        tensors = numbered_tensors(3, 300);
-        adapter = {{"lora.down", at::full({64}, 5.0F)}};
-        const auto stager = stage(tensors);
-        stager->load();
-        simulator.faults().fail(point, once ? FaultWhen::nth(n) : FaultWhen::from(n),
-                                Fault::kAccelerator);
-        const auto attempt = [&](auto&& call) {
-          try {
-            call();
-          } catch (...) {
-          }
-          const bool loaded = stager->is_loaded();
-          for (const NamedTensor& named : tensors) {
-            ASSERT_EQ(named.tensor.device(), loaded ? device() : c10::Device(c10::kCPU));
-          }
-        };
-        attempt([&] { stager->add("style", adapter); });
-        attempt([&] { stager->update({{"t1", at::full({300}, 1.0F)}}); });
-        attempt([&] { stager->remove("style"); });
-        simulator.faults().clear();
-        stager->load();
-        expect_numbered(tensors);
-        stager->offload();
-        EXPECT_EQ(value(adapter[0].tensor), 5);
-        expect_numbered(tensors);
-      }
-    }
-  }
 }
 
 // --- by surprise ---
