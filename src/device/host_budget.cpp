@@ -162,7 +162,7 @@ std::vector<std::string> group_folders(const FileTree& files) {
   std::string path(*own);
   if (!path.starts_with('/')) fail("/proc/self/cgroup", "a line '0::/PATH'", *own);
   // A container may see only a part of the tree, with its own group at the top.
-  if (mount->top != "/" && path.starts_with(mount->top)) path.erase(0, mount->top.size());
+  if ((path + '/').starts_with(mount->top + '/')) path.erase(0, mount->top.size());
   if (path.find("/..") != std::string::npos) path.clear();  // Outside of what is mounted here.
   std::vector<std::string> folders;
   for (;;) {

@@ -145,10 +145,28 @@ TEST_F(HostBudgetTest, AGroupThatIsTheTopOfTheMountIsFoundThere) {
   EXPECT_EQ(read().bytes, 2 * kGiB);
 }
 
+TEST_F(HostBudgetTest, AGroupBelowTheTopOfTheMountIsFoundBelowIt) {
+  files.set_group("/docker/1234/job");
+  files.write("/proc/self/mountinfo",
+              "31 25 0:28 /docker/1234 /sys/fs/cgroup ro - cgroup2 cgroup rw\n");
+  files.set_limit("", std::to_string(2 * kGiB), 0, 0, 0);
+  files.set_limit("/job", std::to_string(kGiB), 0, 0, 0);
+  EXPECT_EQ(read().bytes, kGiB);
+}
+
+TEST_F(HostBudgetTest, AMountWithTheBeginningOfTheGroupsNameIsNotAboveIt) {
+  files.set_group("/docker/1234");
+  files.write("/proc/self/mountinfo",
+              "31 25 0:28 /docker/12 /sys/fs/cgroup ro - cgroup2 cgroup rw\n");
+  files.set_limit("/docker/1234", std::to_string(kGiB), 0, 0, 0);
+  EXPECT_EQ(read().bytes, kGiB);
+}
+
 TEST_F(HostBudgetTest, AGroupOutsideOfTheMountIsBoundByTheTopOfTheMount) {
   files.set_group("/../other");
   files.set_limit("", std::to_string(2 * kGiB), 0, 0, 0);
   files.set_limit("/other", std::to_string(kGiB), 0, 0, 0);
+  files.set_limit("/../other", std::to_string(kGiB), 0, 0, 0);
   EXPECT_EQ(read().bytes, 2 * kGiB);
 }
 

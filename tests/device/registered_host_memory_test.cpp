@@ -11,7 +11,6 @@ namespace offstage {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::Pair;
 
 using Ranges = std::vector<std::pair<void*, std::int64_t>>;
@@ -74,19 +73,6 @@ TEST(LockedHostMemoryTest, LocksPagesAndIsBoundByTheLimitOfLockedMemory) {
   EXPECT_NO_THROW(memory->pin(data, host_page_bytes()));
   EXPECT_NO_THROW(memory->unpin(data, host_page_bytes()));
   memory->free(data, host_page_bytes());
-}
-
-TEST(LockedHostMemoryTest, ARefusalSaysWhy) {
-  const auto memory = locked_host_memory();
-  void* const data = memory->allocate(host_page_bytes());
-  memory->free(data, host_page_bytes());
-  try {
-    memory->pin(data, host_page_bytes());
-    FAIL() << "there is no such memory any more";
-  } catch (const HostMemoryError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("mlock of " + std::to_string(host_page_bytes()) +
-                                        " bytes failed: Cannot allocate memory"));
-  }
 }
 
 }  // namespace

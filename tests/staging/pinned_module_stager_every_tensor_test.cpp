@@ -7,7 +7,6 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstring>
-#include <fstream>
 #include <numeric>
 
 namespace offstage {
@@ -112,47 +111,6 @@ TEST_P(PinnedModuleStagerEveryTensorTest, ComesBackByteForByteOverAHundredCycles
 INSTANTIATE_TEST_SUITE_P(MadeAndMoved, PinnedModuleStagerEveryTensorTest,
                          ::testing::Values(Modes{false, false}, Modes{false, true},
                                            Modes{true, false}, Modes{true, true}));
-
-using PinnedModuleStagerSoakTest = StagingTest;
-
-/// Resident memory of this process, in bytes.
-std::int64_t resident_bytes() {
-  std::ifstream statm("/proc/self/statm");
-  std::int64_t size = 0;
-  std::int64_t resident = 0;
-  statm >> size >> resident;
-  return resident * 4096;
-}
-
-TEST_F(PinnedModuleStagerSoakTest, AHundredThousandCyclesLeaveEverythingAsItWas) {
-  simulator.set_race_action(testing::RaceAction::kIgnore);  // It has nothing to say here.
-  context = DeviceContext::create(device(),
-                                  {.host_memory = simulator.host_memory(), .telemetry = telemetry});
-  sink = nullptr;  // One that records every event would grow.
-  const auto tensors = numbered_tensors(4, 64);
-  const auto stager = stage(tensors, {.edits = EditPolicy::kDetect});
-  stager->set_cache(retaining_cache());
-  const auto cycles = [&stager](int count) {
-    for (int cycle = 0; cycle < count; ++cycle) {
-      stager->load();
-      stager->offload();
-    }
-  };
-  cycles(1000);
-  const auto memory = simulator.memory();
-  const auto pinned = simulator.pinned_bytes();
-  const auto resident = resident_bytes();
-  const auto handles = tensors[0].tensor.use_count();
-  cycles(99000);
-  simulator.synchronize();
-  EXPECT_EQ(simulator.memory().reserved, memory.reserved);
-  EXPECT_EQ(simulator.memory().allocated, 0);
-  EXPECT_EQ(simulator.pinned_bytes(), pinned);
-  EXPECT_EQ(tensors[0].tensor.use_count(), handles);
-  EXPECT_LT(resident_bytes() - resident, 8 * kMiB);
-  EXPECT_EQ(stager->counters().loads, 100000);
-  expect_numbered(tensors);
-}
 
 }  // namespace
 }  // namespace offstage

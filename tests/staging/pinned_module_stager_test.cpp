@@ -6,8 +6,6 @@
 
 #include <c10/core/StreamGuard.h>
 
-#include <fstream>
-
 namespace offstage {
 namespace {
 
@@ -211,37 +209,6 @@ TEST_F(PinnedModuleStagerTest, EverythingHappensOnTheDeviceOfTheContext) {
   EXPECT_EQ(simulator.counters(0), before_0);
   EXPECT_EQ(c10::impl::VirtualGuardImpl(device().type()).getDevice(), simulator.device(0));
   stager.offload();
-}
-
-/// The memory of this process, in bytes.
-std::int64_t resident_bytes() {
-  std::ifstream file("/proc/self/statm");
-  std::int64_t pages = 0;
-  file >> pages >> pages;
-  return pages * host_page_bytes();
-}
-
-// case C34
-TEST_F(PinnedModuleStagerTest, TwoHundredCyclesKeepTheMastersAndAllocateNoHostMemory) {
-  const auto memory = std::make_shared<RefusingHostMemory>(simulator.host_memory(), 1);
-  context = DeviceContext::create(device(), {.host_memory = memory, .telemetry = telemetry});
-  const auto tensors = numbered_tensors(20, 100);
-  const auto stager = stage(tensors);
-  stager->set_cache(retaining_cache());
-  const void* master = tensors[7].tensor.data_ptr();
-  const auto segments = simulator.memory().segments;
-  stager->load();
-  stager->offload();
-  const std::int64_t resident = resident_bytes();
-  for (int cycle = 0; cycle < 200; ++cycle) {
-    stager->load();
-    stager->offload();
-    ASSERT_EQ(tensors[7].tensor.data_ptr(), master);
-  }
-  EXPECT_EQ(memory->live, 1);
-  EXPECT_EQ(simulator.memory().segments, segments + 1);
-  EXPECT_LT(resident_bytes() - resident, 8 * kMiB);
-  expect_numbered(tensors);
 }
 
 TEST_F(PinnedModuleStagerTest, DestructionWhileLoadedBindsToTheMastersAndDropsTheDeviceMemory) {
