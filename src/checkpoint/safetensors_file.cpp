@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <set>
 #include <sys/stat.h>
+#include <tuple>
 #include <unistd.h>
 #include <utility>
 
@@ -174,7 +175,8 @@ at::Tensor SafetensorsFile::read(const SafetensorsEntry& entry) const {
 
 void SafetensorsFile::load_into(const std::vector<NamedTensor>& tensors) const {
   std::set<std::string_view> wanted;
-  for (const auto& [name, tensor] : tensors) {
+  for (const NamedTensor& named : tensors) {
+    const auto& [name, tensor] = std::tie(named.path, named.tensor);
     wanted.insert(name);
     const SafetensorsEntry* const entry = find(name);
     if (entry == nullptr) fail(name, "is not in the file");

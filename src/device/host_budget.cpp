@@ -28,9 +28,11 @@ class FileTree {
   [[nodiscard]] std::optional<std::string> read(const std::string& path) const {
     std::ifstream file(root_ + path);
     if (!file) return std::nullopt;
-    std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    if (file.bad()) return std::nullopt;
-    return text;
+    try {
+      return std::string{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    } catch (const std::ios_base::failure&) {  // A folder, for one.
+      throw HostMemoryError("host budget: " + path + " cannot be read");
+    }
   }
 
   [[nodiscard]] std::string require(const std::string& path) const {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "alias_audit.hpp"
 
+#include <torch/csrc/autograd/variable.h>
+
 #include <cstddef>
 #include <string>
 #include <unordered_map>
@@ -27,7 +29,7 @@ std::string join_paths(const StagingLayout& layout, const std::vector<std::size_
 using Holders = std::unordered_map<const c10::StorageImpl*, std::size_t>;
 
 /// For each storage: the listed tensors that use it, and the bases that autograd keeps of listed
-/// views. A base is not reachable but through its view.
+/// views.
 Holders count_known_holders(const StagingLayout& layout) {
   Holders holders;
   std::unordered_set<const c10::TensorImpl*> counted;
@@ -43,6 +45,36 @@ Holders count_known_holders(const StagingLayout& layout) {
     }
   }
   return holders;
+}
+
+/// How often autograd's view metadata of a view names its base.
+std::size_t references_to_base(const at::Tensor& view) {
+  const auto* const meta = torch::autograd::impl::get_view_autograd_meta(view);
+  if (meta == nullptr) return 0;
+  return (meta->has_bw_view() ? 1U : 0U) +
+         (meta->has_fw_view() && !meta->shared_view_info() ? 1U : 0U);
+}
+
+/// True if a base of listed views in the group is not listed, and held by more than those views: a
+/// base that nobody else holds is not reachable but through them.
+bool has_held_base(const StagingLayout& layout, const StorageGroup& group) {
+  std::unordered_set<const c10::TensorImpl*> listed;
+  std::unordered_map<const c10::TensorImpl*, std::size_t> references;
+  for (const std::size_t member : group.members) {
+    const at::Tensor& tensor = layout.tensors[member].tensor;
+    listed.insert(tensor.unsafeGetTensorImpl());
+    if (tensor.is_view()) {
+      references[tensor._base().unsafeGetTensorImpl()] += references_to_base(tensor);
+    }
+  }
+  for (const std::size_t member : group.members) {
+    const at::Tensor& tensor = layout.tensors[member].tensor;
+    if (!tensor.is_view()) continue;
+    const at::TensorBase& base = tensor._base();
+    if (listed.contains(base.unsafeGetTensorImpl())) continue;
+    if (base.use_count() > references.at(base.unsafeGetTensorImpl())) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -67,7 +99,8 @@ AuditReport audit_aliases(const StagingLayout& layout) {
     for (const SourceRange& source : group.sources) {
       const std::size_t known =
           listed.at(source.storage.unsafeGetStorageImpl()) + 1;  // And source.
-      const auto holders = static_cast<std::size_t>(source.storage.use_count());
+      auto holders = static_cast<std::size_t>(source.storage.use_count());
+      if (holders == known && has_held_base(layout, group)) ++holders;
       if (holders <= known) continue;
       report.add({AuditKind::kUnmanagedAlias, join_paths(layout, group.members),
                   std::to_string(holders - known) +

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `ComponentMover` does when weights change: on the device, by a call, or by number.
+// What `ComponentMover` does about weights that the body writes on the device.
 #include "component_mover.hpp"
 
 #include <offstage/base/error.hpp>
 
-#include <ATen/MemoryOverlap.h>
 #include <c10/core/StreamGuard.h>
 
 #include <algorithm>
@@ -14,6 +13,10 @@ OFFSTAGE_NAMESPACE_BEGIN
 namespace detail {
 
 namespace {
+
+bool contains(const std::vector<std::size_t>& groups, std::size_t group) {
+  return std::find(groups.begin(), groups.end(), group) != groups.end();
+}
 
 std::vector<std::size_t> groups_with_bytes(const StagingLayout& layout) {
   std::vector<std::size_t> groups;
@@ -25,30 +28,41 @@ std::vector<std::size_t> groups_with_bytes(const StagingLayout& layout) {
 
 }  // namespace
 
-/// @pre the copy stream waits for all users.
-void ComponentMover::keep_or_report_edits(Parts parts) {
+/// What cannot be kept is reported, whatever fails.
+/// @param can_copy  The copy stream waits for all users; else nothing is copied or compared.
+void ComponentMover::keep_or_report_edits(Parts parts, const std::vector<Groups>& settled,
+                                          bool can_copy) {
   if (options_.edits == EditPolicy::kIgnore) return;
-  const c10::StreamGuard copy_stream_is_current(context_->copy_stream());
+  std::exception_ptr failure;
   std::string lost;
-  for (const auto& part : parts) {
+  for (std::size_t index = 0; index < parts.size(); ++index) {
+    const auto& part = parts[index];
     auto [groups, unknown] = part->edits();
-    if (options_.edits == EditPolicy::kWriteBack) {
-      groups.insert(groups.end(), unknown.begin(), unknown.end());
-      if (!groups.empty()) copy_back({&part, 1}, {groups});
-      counters_.edits_kept += static_cast<std::int64_t>(groups.size());
-      continue;
+    if (!settled.empty()) {
+      std::erase_if(unknown, [&](std::size_t group) { return contains(settled[index], group); });
     }
-    for (const std::size_t group : unknown) {
-      ++counters_.host_waits;
-      if (part->differs_from_master(group)) groups.push_back(group);
+    try {
+      if (options_.edits == EditPolicy::kWriteBack) {
+        groups.insert(groups.end(), unknown.begin(), unknown.end());
+        if (can_copy && !groups.empty()) {
+          copy_back({&part, 1}, {groups});
+          part->note_versions(groups);
+          counters_.edits_kept += static_cast<std::int64_t>(groups.size());
+          continue;
+        }
+      } else if (can_copy) {
+        const c10::StreamGuard copy_stream_is_current(context_->copy_stream());
+        for (const std::size_t group : unknown) {
+          ++counters_.host_waits;
+          if (part->differs_from_master(group)) groups.push_back(group);
+        }
+      }
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
     }
-    for (const std::size_t group : groups) {
-      const std::string paths = part->paths_of(group);
-      emit(EventKind::kEditLost, part->layout().groups[group].bytes, paths);
-      lost += (lost.empty() ? "" : ", ") + paths;
-    }
-    counters_.edits_lost += static_cast<std::int64_t>(groups.size());
+    report_lost(*part, groups, lost);
   }
+  if (failure) std::rethrow_exception(failure);
   if (options_.edits == EditPolicy::kReject && !lost.empty()) {
     throw StateError("component '" + options_.name +
                      "': offload: written on the device since the "
@@ -57,9 +71,20 @@ void ComponentMover::keep_or_report_edits(Parts parts) {
   }
 }
 
+/// Adds to `paths` what it reports.
+void ComponentMover::report_lost(const StagedPart& part, const Groups& groups,
+                                 std::string& paths) noexcept {
+  for (const std::size_t group : groups) {
+    const std::string of_group = part.paths_of(group);
+    emit(EventKind::kEditLost, part.layout().groups[group].bytes, of_group);
+    paths += (paths.empty() ? "" : ", ") + of_group;
+  }
+  counters_.edits_lost += static_cast<std::int64_t>(groups.size());
+}
+
 /// Waits also if a copy could not be queued: those before it write masters that are read next.
 /// @pre the copy stream waits for all users.
-void ComponentMover::copy_back(Parts parts, const std::vector<std::vector<std::size_t>>& groups) {
+void ComponentMover::copy_back(Parts parts, const std::vector<Groups>& groups) {
   std::exception_ptr failure;
   try {
     const c10::StreamGuard copy_stream_is_current(context_->copy_stream());
@@ -88,177 +113,10 @@ void ComponentMover::write_back() {
   if (const std::exception_ptr not_idle = order_copies_behind_users()) {
     std::rethrow_exception(not_idle);
   }
-  std::vector<std::vector<std::size_t>> groups;
+  std::vector<Groups> groups;
   for (const auto& part : parts_) groups.push_back(groups_with_bytes(part->layout()));
   copy_back(parts_, groups);
   for (const auto& part : parts_) part->note_versions();
-}
-
-ComponentMover::Place ComponentMover::find(const std::string& path) const {
-  for (std::size_t part = 0; part < parts_.size(); ++part) {
-    const std::vector<TensorRecord>& tensors = parts_[part]->layout().tensors;
-    for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor) {
-      const auto& others = tensors[tensor].other_paths;
-      if (tensors[tensor].path == path ||
-          std::find(others.begin(), others.end(), path) != others.end()) {
-        return {part, tensor};
-      }
-    }
-  }
-  throw InvalidArgument("component '" + options_.name + "': update: no tensor '" + path +
-                        "' is managed");
-}
-
-std::vector<StagedPart::NewValues> ComponentMover::check_values(
-    const std::vector<NamedTensor>& values) const {
-  std::vector<StagedPart::NewValues> changes(parts_.size());
-  for (const NamedTensor& value : values) {
-    const Place place = find(value.path);
-    const TensorRecord& record = parts_[place.part]->layout().tensors[place.tensor];
-    const std::string where =
-        "component '" + options_.name + "': update: the value for '" + value.path + "' ";
-    if (!value.tensor.defined()) throw InvalidArgument(where + "is undefined");
-    if (value.tensor.layout() != at::kStrided || value.tensor.is_meta()) {
-      throw InvalidArgument(where + "is " +
-                            (value.tensor.is_meta() ? "a meta tensor" : "not strided") +
-                            ", expected one with plain values");
-    }
-    if (value.tensor.sizes() != c10::IntArrayRef(record.sizes)) {
-      throw InvalidArgument(where + "has sizes " + c10::str(value.tensor.sizes()) + ", expected " +
-                            c10::str(c10::IntArrayRef(record.sizes)));
-    }
-    if (value.tensor.scalar_type() != record.dtype) {
-      throw InvalidArgument(where + "has dtype " + c10::toString(value.tensor.scalar_type()) +
-                            ", expected " + c10::toString(record.dtype));
-    }
-    if (at::has_internal_overlap(record.tensor) == at::MemOverlap::Yes) {
-      throw InvalidArgument(where +
-                            "cannot be written: elements of the tensor share memory; "
-                            "update the tensor that it is expanded from");
-    }
-    StagedPart::NewValues& of_part = changes[place.part];
-    if (std::find(of_part.tensors.begin(), of_part.tensors.end(), place.tensor) !=
-        of_part.tensors.end()) {
-      throw InvalidArgument(where + "is the second for one tensor");
-    }
-    of_part.tensors.push_back(place.tensor);
-    of_part.values.push_back(value.tensor.detach());
-  }
-  return changes;
-}
-
-/// A value on the host that no write of a master changes.
-at::Tensor ComponentMover::take_value(const at::Tensor& value) const {
-  const bool is_master = std::any_of(parts_.begin(), parts_.end(), [&value](const auto& part) {
-    return part->is_in_masters(value);
-  });
-  return is_master ? value.clone() : value.cpu();
-}
-
-void ComponentMover::update(const std::vector<NamedTensor>& values) {
-  std::vector<StagedPart::NewValues> changes = check_values(values);
-  wait_copies();  // Until nothing reads the masters, and nothing writes them.
-  for (StagedPart::NewValues& of_part : changes) {
-    for (at::Tensor& value : of_part.values) value = take_value(value);
-  }
-  if (is_loaded() && options_.edits == EditPolicy::kWriteBack) keep_edits_beside(changes);
-  // From here on nothing fails before the masters are written.
-  for (std::size_t index = 0; index < changes.size(); ++index) {
-    parts_[index]->write_masters(changes[index]);
-  }
-  if (is_loaded()) update_device(changes);
-}
-
-/// Edits of what shares storages with tensors that get new values: the copies of those to the
-/// device take the bytes between their elements along.
-void ComponentMover::keep_edits_beside(const std::vector<StagedPart::NewValues>& changes) {
-  std::vector<std::vector<std::size_t>> edited(parts_.size());
-  std::size_t count = 0;
-  for (std::size_t index = 0; index < parts_.size(); ++index) {
-    auto [groups, unknown] = parts_[index]->edits();
-    groups.insert(groups.end(), unknown.begin(), unknown.end());
-    for (const std::size_t group : parts_[index]->groups_of(changes[index].tensors)) {
-      if (std::find(groups.begin(), groups.end(), group) != groups.end()) {
-        edited[index].push_back(group);
-      }
-    }
-    count += edited[index].size();
-  }
-  if (count == 0) return;
-  if (const std::exception_ptr not_idle = order_copies_behind_users()) {
-    std::rethrow_exception(not_idle);
-  }
-  copy_back(parts_, edited);
-  for (std::size_t index = 0; index < parts_.size(); ++index) {
-    parts_[index]->note_versions(edited[index]);
-  }
-  counters_.edits_kept += static_cast<std::int64_t>(count);
-}
-
-void ComponentMover::update_device(const std::vector<StagedPart::NewValues>& changes) {
-  try {
-    if (const std::exception_ptr not_idle = order_copies_behind_users()) {
-      std::rethrow_exception(not_idle);
-    }
-    {
-      const c10::StreamGuard copy_stream_is_current(context_->copy_stream());
-      for (std::size_t index = 0; index < parts_.size(); ++index) {
-        parts_[index]->copy_again(changes[index].tensors);
-      }
-    }
-    record(ready_, context_->copy_stream());
-    wait_ready_on_all_users();
-  } catch (...) {
-    const bool is_idle = order_copies_behind_users() == nullptr;
-    static_cast<void>(bind_to_masters(parts_));
-    drop_slabs(parts_, is_idle);
-    throw;
-  }
-}
-
-void ComponentMover::add(std::string name, StagingLayout layout) {
-  parts_.reserve(parts_.size() + 1);
-  parts_.push_back(std::make_unique<StagedPart>(std::move(name), std::move(layout), context_,
-                                                options_, counters_));
-  if (!is_loaded()) return;
-  try {
-    StagedPart& part = *parts_.back();
-    StagedPart::Prepared prepared;
-    {
-      const c10::StreamGuard copy_stream_is_current(context_->copy_stream());
-      prepared = part.prepare(Pieces::kChunks);
-    }
-    record(ready_, context_->copy_stream());
-    wait_ready_on_all_users();
-    wait_ready(context_->current_stream());
-    part.bind_to_device(std::move(prepared));
-  } catch (...) {
-    const Parts loaded = Parts(parts_).first(parts_.size() - 1);
-    const bool is_idle = order_copies_behind_users() == nullptr;
-    static_cast<void>(bind_to_masters(loaded));
-    drop_slabs(loaded, is_idle);
-    throw;
-  }
-}
-
-void ComponentMover::remove(const std::string& name) {
-  const auto found = std::find_if(
-      parts_.begin() + 1, parts_.end(),
-      [&name](const std::unique_ptr<StagedPart>& part) { return part->name() == name; });
-  if (found == parts_.end()) {
-    throw InvalidArgument("component '" + options_.name + "': remove: nothing was added as '" +
-                          name + "'");
-  }
-  std::exception_ptr failure;
-  if ((*found)->is_loaded()) {
-    try {
-      leave(Parts(&*found, 1));
-    } catch (...) {
-      failure = std::current_exception();
-    }
-  }
-  parts_.erase(found);
-  if (failure) std::rethrow_exception(failure);
 }
 
 std::vector<std::string> ComponentMover::corrupted_paths() {

@@ -22,6 +22,14 @@ ComponentMover::ComponentMover(StagingLayout layout, std::shared_ptr<DeviceConte
       counters_(counters),
       ready_(context_->device().type()),
       done_(context_->device().type()) {
+  if (options_.source) {
+    for (const TensorRecord& record : layout.tensors) {
+      unlisted_.insert(record.tensor.unsafeGetTensorImpl());
+    }
+    for (const NamedTensor& named : options_.source()) {
+      if (named.tensor.defined()) unlisted_.erase(named.tensor.unsafeGetTensorImpl());
+    }
+  }
   parts_.push_back(
       std::make_unique<StagedPart>("", std::move(layout), context_, options_, counters_));
 }
@@ -29,10 +37,13 @@ ComponentMover::ComponentMover(StagingLayout layout, std::shared_ptr<DeviceConte
 ComponentMover::~ComponentMover() {
   const CancellationDeferral deferral;
   if (!is_loaded()) return;
+  if (context_->is_creating_process()) {
+    leave_after_failure(parts_);
+    return;
+  }
   // In a forked child the device must not be touched: there the slab is given up as if in use.
-  const bool is_idle = context_->is_creating_process() && order_copies_behind_users() == nullptr;
   static_cast<void>(bind_to_masters(parts_));
-  drop_slabs(parts_, is_idle);
+  drop_slabs(parts_, /*is_idle=*/false);
 }
 
 bool ComponentMover::load(Pieces pieces) {
@@ -82,7 +93,8 @@ void ComponentMover::check_list() const {
                      "' has appeared since the component was staged; add() adopts it");
   }
   for (const TensorRecord& record : parts_.front()->layout().tensors) {
-    if (listed.contains(record.tensor.unsafeGetTensorImpl())) continue;
+    const c10::TensorImpl* impl = record.tensor.unsafeGetTensorImpl();
+    if (listed.contains(impl) || unlisted_.contains(impl)) continue;
     throw StateError("component '" + options_.name + "': load: tensor '" + record.path +
                      "' has vanished since the component was staged");
   }
@@ -137,15 +149,15 @@ void ComponentMover::offload() {
 }
 
 /// Binds parts to their masters and drops their device memory, whatever fails.
-void ComponentMover::leave(Parts parts) {
+/// @param settled  For each part, groups whose device copies are known to be older than their
+///                 masters; none if empty.
+void ComponentMover::leave(Parts parts, const std::vector<Groups>& settled) {
   const std::exception_ptr not_idle = order_copies_behind_users();
   std::exception_ptr edits_failed;
-  if (!not_idle) {
-    try {
-      keep_or_report_edits(parts);
-    } catch (...) {
-      edits_failed = std::current_exception();
-    }
+  try {
+    keep_or_report_edits(parts, settled, /*can_copy=*/not_idle == nullptr);
+  } catch (...) {
+    edits_failed = std::current_exception();
   }
   const std::string replaced = bind_to_masters(parts);
   drop_slabs(parts, /*is_idle=*/not_idle == nullptr);
@@ -154,6 +166,15 @@ void ComponentMover::leave(Parts parts) {
   if (!replaced.empty()) {
     throw StateError("component '" + options_.name + "': offload: left alone, since user code " +
                      "replaced, moved or reshaped it while loaded: " + replaced);
+  }
+}
+
+/// The same where another error is leaving, or nobody could catch one.
+void ComponentMover::leave_after_failure(Parts parts, const std::vector<Groups>& settled) noexcept {
+  try {
+    leave(parts, settled);
+  } catch (...) {
+    emit(EventKind::kErrorDropped, 0, current_exception_text());
   }
 }
 

@@ -22,6 +22,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 OFFSTAGE_NAMESPACE_BEGIN
@@ -77,6 +78,7 @@ class ComponentMover {
 
  private:
   using Parts = std::span<const std::unique_ptr<StagedPart>>;
+  using Groups = std::vector<std::size_t>;  // Of one part.
   struct Place {
     std::size_t part = 0;
     std::size_t tensor = 0;
@@ -88,12 +90,14 @@ class ComponentMover {
   void wait_ready(const c10::Stream& stream);
   void wait_ready_on_all_users();
   [[nodiscard]] std::exception_ptr order_copies_behind_users() noexcept;
-  void leave(Parts parts);
-  void keep_or_report_edits(Parts parts);
+  void leave(Parts parts, const std::vector<Groups>& settled = {});
+  void leave_after_failure(Parts parts, const std::vector<Groups>& settled = {}) noexcept;
+  void keep_or_report_edits(Parts parts, const std::vector<Groups>& settled, bool can_copy);
+  void report_lost(const StagedPart& part, const Groups& groups, std::string& paths) noexcept;
   [[nodiscard]] std::string bind_to_masters(Parts parts) noexcept;
   void drop_slabs(Parts parts, bool is_idle) noexcept;
   void report_still_referenced(StagedPart& part) noexcept;
-  void copy_back(Parts parts, const std::vector<std::vector<std::size_t>>& groups);
+  void copy_back(Parts parts, const std::vector<Groups>& groups);
   [[nodiscard]] Place find(const std::string& path) const;
   [[nodiscard]] std::vector<StagedPart::NewValues> check_values(
       const std::vector<NamedTensor>& values) const;
@@ -111,6 +115,7 @@ class ComponentMover {
   StreamEvent done_;   // The users of the component are done. Recorded on each in turn.
   std::vector<c10::Stream> users_;  // Of this load: streams that were made to wait for ready_.
 
+  std::unordered_set<const c10::TensorImpl*> unlisted_;  // Staged by hand beside the source's list.
   std::vector<c10::weak_intrusive_ptr<DeviceSlab>> lingering_;  // Dropped, but still referenced.
   bool grad_mode_reported_ = false;
 };

@@ -9,10 +9,49 @@
 #include <c10/core/StorageImpl.h>
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 OFFSTAGE_NAMESPACE_BEGIN
 namespace detail {
+
+namespace {
+
+/// Memory of others that arenas of this process have adopted: two components over the same bytes
+/// would move them apart.
+class AdoptedMemory {
+ public:
+  static AdoptedMemory& get() {
+    static auto* const memory = new AdoptedMemory;  // Arenas die after statics, too.
+    return *memory;
+  }
+  void add(const std::byte* data, std::int64_t bytes, const HostArena& arena) {
+    const std::lock_guard lock(mutex_);
+    ranges_.push_back({data, data + bytes, &arena});
+  }
+  void remove(const HostArena& arena) noexcept {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(ranges_, [&](const Range& range) { return range.arena == &arena; });
+  }
+  std::optional<std::string> owner(const std::byte* data, std::int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    for (const Range& range : ranges_) {
+      if (data < range.end && range.begin < data + bytes) return range.arena->component();
+    }
+    return std::nullopt;
+  }
+
+ private:
+  struct Range {
+    const std::byte* begin;
+    const std::byte* end;
+    const HostArena* arena;
+  };
+  std::mutex mutex_;
+  std::vector<Range> ranges_;
+};
+
+}  // namespace
 
 void drop_arena_reference(void* arena) {
   // Takes over the reference that make_storage() gave away.
@@ -104,13 +143,24 @@ void HostArena::reserve(const std::shared_ptr<HostMemory>& memory, std::span<con
 
 void HostArena::add_adopted_chunk(std::byte* data, std::int64_t bytes,
                                   std::vector<c10::Storage> sources) {
+  AdoptedMemory::get().add(data, bytes, *this);
   chunks_.push_back({data, bytes});
   adopted_.insert(adopted_.end(), std::make_move_iterator(sources.begin()),
                   std::make_move_iterator(sources.end()));
   adopted_bytes_ += bytes;
 }
 
+void HostArena::release_ownership() noexcept {
+  staged_ = false;
+  if (adopted_bytes_ != 0) AdoptedMemory::get().remove(*this);
+}
+
+std::optional<std::string> HostArena::adopted_owner(const std::byte* data, std::int64_t bytes) {
+  return AdoptedMemory::get().owner(data, bytes);
+}
+
 HostArena::~HostArena() {
+  release_ownership();
   const CancellationDeferral deferral;
   bool is_idle = false;
   if (context_->is_creating_process()) {

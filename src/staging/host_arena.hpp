@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -71,6 +72,7 @@ class HostArena final : public c10::intrusive_ptr_target {
   /// Adds a chunk that is pinned memory of others, which `sources` keep alive.
   void add_adopted_chunk(std::byte* data, std::int64_t bytes, std::vector<c10::Storage> sources);
 
+  [[nodiscard]] const std::string& component() const noexcept { return component_; }
   [[nodiscard]] std::byte* chunk(std::size_t index) const noexcept { return chunks_[index].data; }
   [[nodiscard]] std::size_t chunk_count() const noexcept { return chunks_.size(); }
 
@@ -105,10 +107,13 @@ class HostArena final : public c10::intrusive_ptr_target {
   void wait_copies();
 
   /// The stager is gone: its tensors may be staged anew.
-  void release_ownership() noexcept { staged_ = false; }
+  void release_ownership() noexcept;
 
   /// The name of the component that stages the memory behind `pointer`; null if none does.
   [[nodiscard]] static const std::string* staged_owner(const c10::DataPtr& pointer) noexcept;
+  /// The name of the component that has adopted a part of these bytes; nothing if none has.
+  [[nodiscard]] static std::optional<std::string> adopted_owner(const std::byte* data,
+                                                                std::int64_t bytes);
 
  private:
   struct Chunk {

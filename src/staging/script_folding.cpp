@@ -60,6 +60,16 @@ bool is_device_constant(const Node& node) {
          node.hasAttribute(c10::attr::value);
 }
 
+/// The device in a constant, or in the name of an operation: `x.cpu()`.
+std::optional<c10::Device> device_named_by(const Node& node) {
+  static const auto cpu_operation = c10::Symbol::fromQualString("aten::cpu");
+  static const auto cuda_operation = c10::Symbol::fromQualString("aten::cuda");
+  if (is_device_constant(node)) return c10::Device(node.s(c10::attr::value));
+  if (node.kind() == cpu_operation) return c10::Device(c10::kCPU);
+  if (node.kind() == cuda_operation) return c10::Device(c10::kCUDA);
+  return std::nullopt;
+}
+
 std::set<const c10::TensorImpl*> tensors_in(const c10::IValue& value) {
   std::set<const c10::TensorImpl*> found;
   value.visit([&](const c10::IValue& part) {
@@ -251,8 +261,9 @@ void fold_plain_values(std::shared_ptr<Graph>& graph) {
 std::vector<BakedDevice> baked_devices(Graph& graph, c10::Device target) {
   std::vector<BakedDevice> found;
   for_each_node(*graph.block(), [&](Node& node) {
-    if (!is_device_constant(node) || node.output()->uses().empty()) return;
-    const c10::Device device(node.s(c10::attr::value));
+    const std::optional<c10::Device> named = device_named_by(node);
+    if (!named || node.output()->uses().empty()) return;
+    const c10::Device device = *named;
     if (is_same_device(device, target)) return;
     found.push_back({describe_with_source(*node.output()), device,
                      static_cast<std::int64_t>(node.output()->uses().size())});
@@ -263,9 +274,14 @@ std::vector<BakedDevice> baked_devices(Graph& graph, c10::Device target) {
 bool set_devices(Graph& graph, c10::Device device) {
   bool changed = false;
   for_each_node(*graph.block(), [&](Node& node) {
-    if (!is_device_constant(node)) return;
-    changed = changed || !is_same_device(c10::Device(node.s(c10::attr::value)), device);
-    node.s_(c10::attr::value, device.str());
+    const std::optional<c10::Device> named = device_named_by(node);
+    if (!named) return;
+    changed = changed || !is_same_device(*named, device);
+    if (is_device_constant(node)) {
+      node.s_(c10::attr::value, device.str());
+    } else if (!is_same_device(*named, device)) {
+      node.output()->replaceAllUsesWith(node.input(0));
+    }
   });
   return changed;
 }

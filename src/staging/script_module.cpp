@@ -162,7 +162,9 @@ std::vector<NamedTensor> script_tensors(torch::jit::Module& module, c10::Device 
   std::vector<NamedTensor> tensors;
   for (ScriptTensor& entry : detail::take_inventory(module).tensors) {
     if (entry.is_host_number) continue;
-    tensors.push_back({std::move(entry.path), std::move(entry.tensor)});
+    const bool is_buffer = entry.kind == detail::ScriptTensorKind::kBuffer ||
+                           entry.kind == detail::ScriptTensorKind::kAttribute;
+    tensors.push_back({std::move(entry.path), std::move(entry.tensor), is_buffer});
   }
   return tensors;
 }

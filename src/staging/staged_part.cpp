@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -123,6 +124,10 @@ std::vector<std::size_t> StagedPart::bind_to_masters() noexcept {
     const TensorRecord& record = layout_.tensors[index];
     if (is_bound_to(record, device_storages_[record.group])) {
       bind(record, masters_.storages[record.group]);
+      // Its value is the old one again: a graph that has saved the new one must notice.
+      if (!versions_.empty() && version_of(record.tensor) != versions_[index]) {
+        record.tensor.unsafeGetTensorImpl()->bump_version();
+      }
     } else {
       replaced.push_back(index);
     }
@@ -132,7 +137,7 @@ std::vector<std::size_t> StagedPart::bind_to_masters() noexcept {
 
 void StagedPart::note_versions() {
   versions_.clear();
-  if (options_.edits == EditPolicy::kIgnore) return;
+  if (options_.edits == EditPolicy::kIgnore && !c10::GradMode::is_enabled()) return;
   for (const TensorRecord& record : layout_.tensors) versions_.push_back(version_of(record.tensor));
 }
 
@@ -143,6 +148,11 @@ void StagedPart::note_versions(const std::vector<std::size_t>& groups) {
       versions_[member] = version_of(layout_.tensors[member].tensor);
     }
   }
+}
+
+bool StagedPart::is_ours(std::size_t tensor) const noexcept {
+  const TensorRecord& record = layout_.tensors[tensor];
+  return is_bound_to(record, (is_loaded() ? device_storages_ : masters_.storages)[record.group]);
 }
 
 StagedPart::Edits StagedPart::edits() const {
@@ -157,7 +167,10 @@ StagedPart::Edits StagedPart::edits() const {
           return version_of(layout_.tensors[member].tensor) != versions_[member];
         })) {
       edits.groups.push_back(group);
-    } else if (any([this](std::size_t member) { return layout_.tensors[member].is_inference; })) {
+    } else if (any([this](std::size_t member) {
+                 const TensorRecord& record = layout_.tensors[member];
+                 return record.is_inference || record.is_buffer;
+               })) {
       edits.unknown.push_back(group);
     }
   }
@@ -187,6 +200,7 @@ void StagedPart::copy_back(const std::vector<std::size_t>& groups) {
 
 void StagedPart::write_masters(const NewValues& changes) {
   const std::vector<std::size_t> groups = groups_of(changes.tensors);
+  const std::vector<std::size_t> corrupted = corrupted_of(groups);
   forget_checksums(groups);
   // The versions count these writes too, also those of tensors that only share the counter.
   std::vector<std::size_t> unedited =
@@ -208,6 +222,8 @@ void StagedPart::write_masters(const NewValues& changes) {
     versions_[member] = version_of(layout_.tensors[member].tensor);
   }
   take_checksums();
+  // What somebody else wrote beside the new values is still there, and stays a finding.
+  for (const std::size_t group : corrupted) checksums_[group] = ~*checksums_[group];
 }
 
 void StagedPart::copy_again(const std::vector<std::size_t>& tensors) {
@@ -274,9 +290,17 @@ std::vector<std::size_t> StagedPart::corrupted_groups() {
     arena().wait_copies();
     take_checksums();
   }
+  std::vector<std::size_t> all(checksums_.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return corrupted_of(all);
+}
+
+std::vector<std::size_t> StagedPart::corrupted_of(const std::vector<std::size_t>& groups) const {
   std::vector<std::size_t> corrupted;
-  for (std::size_t group = 0; group < checksums_.size(); ++group) {
-    if (checksums_[group] != checksum_of(masters_.storages[group])) corrupted.push_back(group);
+  if (checksums_.empty()) return corrupted;
+  for (const std::size_t group : groups) {
+    const std::optional<std::uint64_t>& known = checksums_[group];
+    if (known && known != checksum_of(masters_.storages[group])) corrupted.push_back(group);
   }
   return corrupted;
 }

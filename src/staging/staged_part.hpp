@@ -69,10 +69,13 @@ class StagedPart {
   /// The indices of the tensors that are not ours any more; they are left alone.
   [[nodiscard]] std::vector<std::size_t> bind_to_masters() noexcept;
 
+  /// True if the tensor is where it was bound last: nobody replaced, moved or reshaped it.
+  [[nodiscard]] bool is_ours(std::size_t tensor) const noexcept;
+
   /// The groups that were, or may have been, written on the device since they were bound there.
   struct Edits {
     std::vector<std::size_t> groups;   ///< Written, by their version counters.
-    std::vector<std::size_t> unknown;  ///< Groups with tensors that have no version counter.
+    std::vector<std::size_t> unknown;  ///< Groups with tensors whose versions do not tell.
   };
   [[nodiscard]] Edits edits() const;
   /// True if the device copy of a group differs from its master. Copies it to the host and waits.
@@ -118,6 +121,7 @@ class StagedPart {
   [[nodiscard]] c10::intrusive_ptr<DeviceSlab> take_slab() noexcept;
 
  private:
+  [[nodiscard]] std::vector<std::size_t> corrupted_of(const std::vector<std::size_t>& groups) const;
   void make_device_storages(DeviceSlab& slab);
   void copy_to_device(const at::Tensor& to, const at::Tensor& from);
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "host_arena.hpp"
 #include "storage_group.hpp"
 #include "tensor_checks.hpp"
 
@@ -45,6 +46,7 @@ TensorRecord make_record(NamedTensor named) {
   record.is_conj = tensor.is_conj();
   record.is_neg = tensor.is_neg();
   record.is_inference = tensor.is_inference();
+  record.is_buffer = named.is_buffer;
   record.tensor = std::move(named.tensor);
   return record;
 }
@@ -152,7 +154,11 @@ void adopt_if_pinned(StorageGroup& group, std::int64_t alignment, const std::str
     refuse("the " + std::to_string(first.group_offset) +
            " bytes in front of it, which keep its alignment, belong to other memory");
   }
-  group.adopted = reinterpret_cast<std::byte*>(begin);
+  auto* const data = reinterpret_cast<std::byte*>(begin);
+  if (const auto owner = HostArena::adopted_owner(data, group.bytes)) {
+    refuse("component '" + *owner + "' has adopted a part of it already");
+  }
+  group.adopted = data;
 }
 
 void lay_out(StagingLayout& layout, std::int64_t alignment, std::int64_t chunk_bytes_max) {
@@ -195,7 +201,10 @@ StagingLayout make_staging_layout(std::vector<NamedTensor> tensors, const std::s
         seen.emplace(named.tensor.unsafeGetTensorImpl(), layout.tensors.size());
     if (is_new) {
       layout.tensors.push_back(make_record(std::move(named)));
-    } else if (named.path != layout.tensors[found->second].path) {
+      continue;
+    }
+    layout.tensors[found->second].is_buffer |= named.is_buffer;
+    if (named.path != layout.tensors[found->second].path) {
       layout.tensors[found->second].other_paths.push_back(std::move(named.path));
     }
   }

@@ -34,6 +34,7 @@ struct TensorRecord {
   bool is_conj = false;
   bool is_neg = false;
   bool is_inference = false;
+  bool is_buffer = false;
 };
 
 /// A run of bytes of one source storage that managed tensors cover.

@@ -7,7 +7,10 @@
 
 #include <c10/core/TensorImpl.h>
 
+#include <algorithm>
 #include <typeinfo>
+#include <utility>
+#include <vector>
 
 OFFSTAGE_NAMESPACE_BEGIN
 namespace detail {
@@ -28,6 +31,21 @@ std::int64_t spanned_bytes(const at::Tensor& tensor) {
     last += (tensor.size(dim) - 1) * tensor.stride(dim);
   }
   return (last + 1) * static_cast<std::int64_t>(tensor.itemsize());
+}
+
+bool may_overlap_itself(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> dims;  // Stride and last index.
+  for (std::size_t dim = 0; dim < sizes.size(); ++dim) {
+    if (sizes[dim] == 0) return false;
+    if (sizes[dim] > 1) dims.emplace_back(strides[dim], sizes[dim] - 1);
+  }
+  std::sort(dims.begin(), dims.end());
+  std::int64_t reach = 0;
+  for (const auto& [stride, last] : dims) {
+    if (stride <= reach) return true;
+    reach += stride * last;
+  }
+  return false;
 }
 
 void check_stageable(const at::Tensor& tensor, const std::string& path,

@@ -22,5 +22,9 @@ void check_stageable(const at::Tensor& tensor, const std::string& path,
 /// Bytes from the first to behind the last element that the tensor can reach; 0 if it is empty.
 [[nodiscard]] std::int64_t spanned_bytes(const at::Tensor& tensor);
 
+/// False if it is certain that no two elements share memory: each stride passes over all that the
+/// smaller ones reach.
+[[nodiscard]] bool may_overlap_itself(c10::IntArrayRef sizes, c10::IntArrayRef strides);
+
 }  // namespace detail
 OFFSTAGE_NAMESPACE_END

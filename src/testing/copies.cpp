@@ -13,8 +13,11 @@
 #include <ATen/ops/_local_scalar_dense_ops.h>
 #include <ATen/ops/resize_ops.h>
 
+#include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 OFFSTAGE_NAMESPACE_BEGIN
 namespace testing::detail {
@@ -26,6 +29,40 @@ bool is_pinned_for_copy(const at::Tensor& host) {
   TORCH_CHECK(state != PinnedState::kCrosses, "simulated accelerator: invalid argument: ", bytes,
               " bytes to copy begin in one registered range of host memory and end beyond it");
   return state == PinnedState::kPinned;
+}
+
+// Host memory that queued copies have yet to read, where they run as late as they may: there it
+// must keep its values.
+class PendingReads {
+ public:
+  void add(const at::Tensor& host, StreamMarker done) {
+    const auto begin = reinterpret_cast<Address>(host.const_data_ptr());
+    const std::lock_guard lock(mutex_);
+    std::erase_if(reads_, [](const Read& read) { return read.done.reached(); });
+    reads_.push_back({begin, begin + static_cast<Address>(hull_bytes(host)), std::move(done)});
+  }
+  bool any_of(const at::Tensor& host) {
+    const auto begin = reinterpret_cast<Address>(host.const_data_ptr());
+    const Address end = begin + static_cast<Address>(hull_bytes(host));
+    const std::lock_guard lock(mutex_);
+    return std::any_of(reads_.begin(), reads_.end(), [=](const Read& read) {
+      return begin < read.end && read.begin < end && !read.done.reached();
+    });
+  }
+
+ private:
+  struct Read {
+    Address begin;
+    Address end;
+    StreamMarker done;
+  };
+  std::mutex mutex_;
+  std::vector<Read> reads_;
+};
+
+PendingReads& pending_reads() {
+  static auto* const reads = new PendingReads;
+  return *reads;
 }
 
 // Every element of the tensor, and nothing between them.
@@ -54,8 +91,11 @@ void copy_over_the_bus(const at::Tensor& host, c10::DeviceIndex index, bool non_
                                                : costs.h2d_bandwidth);
   if (pinned) add_access(work.accesses, host, to_host ? Use::kWrite : Use::kRead);
   if (non_blocking && pinned) {
-    if (to_host && runtime.deferred()) poison_host(host);
+    if (to_host && runtime.deferred() && !pending_reads().any_of(host)) poison_host(host);
     monitor.submit(runtime.queue(stream), std::move(work));
+    if (!to_host && runtime.deferred()) {
+      pending_reads().add(host, monitor.mark(runtime.queue(stream)).marker);
+    }
     SimulatedHostAllocator::get().record_event(host.data_ptr(),
                                                host.storage().data_ptr().get_context(), stream);
     return;

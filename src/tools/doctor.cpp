@@ -3,6 +3,7 @@
 #include "doctor.hpp"
 
 #include <offstage/base/error.hpp>
+#include <offstage/base/exception_text.hpp>
 #include <offstage/device/device_context.hpp>
 #include <offstage/device/generic_telemetry.hpp>
 #include <offstage/staging/pinned_module_stager.hpp>
@@ -211,14 +212,14 @@ void run_cycles(Module& here, Module& there, PinnedModuleStager& stager, Simulat
     std::vector<at::Tensor> expected;
     try {
       expected = run_here(here, inputs);
-    } catch (const std::exception& error) {
+    } catch (const std::exception&) {
       throw UsageError("'" + diagnosis.file + "': forward() fails on the CPU already; do the " +
-                       "inputs fit? " + error.what());
+                       "inputs fit? " + current_exception_text());
     }
     try {
       diagnosis.difference = compare(expected, run_there(there, stager, inputs));
-    } catch (const std::exception& error) {
-      diagnosis.difference = std::string("the staged run failed: ") + error.what();
+    } catch (const std::exception&) {
+      diagnosis.difference = "the staged run failed: " + current_exception_text();
     }
     if (diagnosis.difference.empty()) diagnosis.difference = left_behind(simulator, stager);
     if (!diagnosis.difference.empty()) return;

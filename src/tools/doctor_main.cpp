@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "doctor.hpp"
 
+#include <offstage/base/exception_text.hpp>
+
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
@@ -52,7 +54,9 @@ int run(int argc, char** argv) {
   }
   const offstage::tools::Diagnosis diagnosis = offstage::tools::diagnose(options);
   const std::string report = json ? diagnosis.to_json() + "\n" : diagnosis.to_text();
-  std::fputs(report.c_str(), stdout);
+  if (std::fputs(report.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
+    return fail("the report cannot be written to the standard output");
+  }
   return diagnosis.is_healthy() ? kHealthy : kNotHealthy;
 }
 
@@ -61,7 +65,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return run(argc, argv);
-  } catch (const std::exception& error) {
-    return fail(error.what());
+  } catch (const std::exception&) {
+    return fail(offstage::current_exception_text());
   }
 }

@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <utility>
 
 namespace offstage {
@@ -260,6 +261,18 @@ TEST_F(HostBudgetTest, NegativeOptionsAreRefused) {
 TEST_F(HostBudgetTest, TheFilesOfThisMachineCanBeRead) {
   EXPECT_GE(read_host_budget({.bound_by_memlock = true}).bytes, 0);
   EXPECT_FALSE(read_host_budget().decided_by.empty());
+}
+
+TEST_F(HostBudgetTest, AFileThatCannotBeReadIsNamed) {
+  std::filesystem::create_directories(files.root() + "/sys/fs/cgroup/memory.max");
+  files.set_group("/");
+  files.write("/sys/fs/cgroup/memory.current", "0\n");
+  try {
+    static_cast<void>(read());
+    FAIL() << "a folder was taken for no limit";
+  } catch (const HostMemoryError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("/sys/fs/cgroup/memory.max cannot be read"));
+  }
 }
 
 }  // namespace

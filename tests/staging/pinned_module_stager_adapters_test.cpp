@@ -75,6 +75,24 @@ TEST_F(PinnedModuleStagerAdaptersTest, WhatIsRemovedStaysOnTheHostAndTheRestStay
   expect_numbered(tensors);
 }
 
+TEST_F(PinnedModuleStagerAdaptersTest, WhatIsRemovedMayBeWrittenAtOnce) {
+  for (const bool loaded : {false, true}) {
+    simulator.reset();
+    adapter = {{"lora.down", at::full({64}, 5.0F)}};
+    const auto stager = stage(tensors);
+    stager->set_cache(retaining_cache());
+    stager->add("style", adapter);
+    stager->load();
+    const at::Tensor seen = adapter[0].tensor + 0;
+    if (!loaded) stager->offload();
+    const auto before = counters();
+    stager->remove("style");
+    EXPECT_EQ((counters() - before).host_waits, 1) << "the copy to the device has read it";
+    adapter[0].tensor.fill_(77);
+    EXPECT_EQ(seen.cpu()[63].item<float>(), 5);
+  }
+}
+
 TEST_F(PinnedModuleStagerAdaptersTest, WhatIsRemovedWhileOffloadedGivesItsHostMemoryBack) {
   const auto pinned = simulator.pinned_bytes();
   const auto stager = stage(tensors);
@@ -155,6 +173,17 @@ TEST_F(PinnedModuleStagerAdaptersTest, AnAdapterThatDoesNotFitOffloadsAllAndIsAd
   stager->offload();
 }
 
+TEST_F(PinnedModuleStagerAdaptersTest, AFailedAddKeepsTheEditsOfTheComponent) {
+  const auto stager = stage(tensors, {.edits = EditPolicy::kWriteBack});
+  stager->load();
+  tensors[1].tensor.add_(10);
+  simulator.faults().fail(testing::FaultPoint::kCopy, testing::FaultWhen::nth(1),
+                          testing::Fault::kAccelerator);
+  EXPECT_ANY_THROW(stager->add("style", adapter));
+  EXPECT_FALSE(stager->is_loaded());
+  EXPECT_EQ(value(tensors[1].tensor), 11);
+}
+
 // --- by surprise ---
 
 TEST_F(PinnedModuleStagerAdaptersTest, ATensorThatAppearedIsNamedAtTheNextLoad) {
@@ -203,6 +232,15 @@ TEST_F(PinnedModuleStagerAdaptersTest, ATensorThatWasReplacedIsNamedAtTheNextLoa
   module->drop();
   module->register_parameter("drop", at::zeros({3}), false);
   EXPECT_THROW(stager->load(), StateError);
+}
+
+TEST_F(PinnedModuleStagerAdaptersTest, TensorsThatWereListedByHandAreNotMissedInTheSource) {
+  torch::nn::Linear linear(4, 3);
+  auto listed = named_tensors(linear);
+  listed.push_back({"scale", at::ones({3})});
+  const auto stager = stage(listed, {.source = tensor_source(linear)});
+  EXPECT_NO_THROW(stager->load());
+  EXPECT_EQ(listed.back().tensor.device(), device());
 }
 
 TEST_F(PinnedModuleStagerAdaptersTest, AModuleThatStaysAsItIsLoadsAsOften) {

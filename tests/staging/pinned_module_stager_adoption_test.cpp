@@ -256,5 +256,20 @@ TEST_F(PinnedModuleStagerAdoptionTest, ASourceThatACopyMayStillReadIsKeptForEver
   EXPECT_TRUE(source.expired());
 }
 
+TEST_F(PinnedModuleStagerAdoptionTest, BytesThatAnotherComponentHasAdoptedAreRefused) {
+  const at::Tensor weight = pinned_range(4096);
+  const at::Tensor window =
+      at::from_blob(weight.data_ptr<float>() + 1024, {1024}, at::TensorOptions(at::kFloat));
+  const at::Tensor apart =
+      at::from_blob(weight.data_ptr<float>() + 3072, {1024}, at::TensorOptions(at::kFloat));
+  auto first = stage({{"w", weight.narrow(0, 0, 2048)}}, kAdopting);
+  EXPECT_THAT(refusal({{"window", window}}),
+              HasSubstr("component 'vae' has adopted a part of it already"));
+  EXPECT_EQ(refusal({{"apart", apart}}), "staged");
+  EXPECT_NO_THROW(stage({{"window", window.clone()}})) << "a copy is no adoption";
+  first.reset();
+  EXPECT_EQ(refusal({{"window", window}}), "staged");
+}
+
 }  // namespace
 }  // namespace offstage

@@ -63,6 +63,36 @@ TEST_F(PinnedModuleStagerAuditTest, AViewThatIsListedMovesAlongAndIsNoFinding) {
   stager->offload();
 }
 
+/// Three buffers that are views of one plain member.
+struct Fused : torch::nn::Module {
+  Fused() {
+    const auto parts = qkv.chunk(3);
+    query = register_buffer("query", parts[0]);
+    key = register_buffer("key", parts[1]);
+    value = register_buffer("value", parts[2]);
+  }
+  at::Tensor qkv = at::rand({6, 4});
+  at::Tensor query, key, value;
+};
+
+TEST_F(PinnedModuleStagerAuditTest, TheTensorThatListedOnesAreViewsOfIsAFindingIfItIsHeld) {
+  for (const bool inference : {false, true}) {
+    const c10::InferenceMode mode(inference);
+    Fused module;
+    EXPECT_EQ(stage(named_tensors(module))->audit().count(AuditKind::kUnmanagedAlias), 1);
+  }
+}
+
+TEST_F(PinnedModuleStagerAuditTest, TheTensorThatListedOnesAreViewsOfIsNoFindingIfNobodyHoldsIt) {
+  Fused module;
+  module.qkv.reset();
+  EXPECT_EQ(stage(named_tensors(module))->audit().count(AuditKind::kUnmanagedAlias), 0);
+  const c10::InferenceMode mode;
+  Fused other;
+  other.qkv.reset();
+  EXPECT_EQ(stage(named_tensors(other))->audit().count(AuditKind::kUnmanagedAlias), 0);
+}
+
 TEST_F(PinnedModuleStagerAuditTest, AStrictAuditRefusesTheViewBeforeAnythingWasChanged) {
   WithPlainMembers module;
   const void* data = module.weight.data_ptr();

@@ -38,5 +38,15 @@ TEST_F(PinnedModuleStagerChecksumTest, AskingForCorruptionWithoutChecksumsIsAnEr
   EXPECT_THROW(static_cast<void>(stage(tensors)->corrupted_masters()), StateError);
 }
 
+TEST_F(PinnedModuleStagerChecksumTest, AnUpdateHidesNoCorruptionBesideIt) {
+  const at::Tensor flat = at::zeros({600});
+  const at::Tensor left = flat.narrow(0, 0, 300);
+  const auto stager =
+      stage({{"left", left}, {"right", flat.narrow(0, 300, 300)}}, {.checksum_masters = true});
+  static_cast<float*>(left.mutable_data_ptr())[7] = 1;
+  stager->update({{"right", at::ones({300})}});
+  EXPECT_THAT(stager->corrupted_masters(), ElementsAre("left, right")) << "one storage";
+}
+
 }  // namespace
 }  // namespace offstage

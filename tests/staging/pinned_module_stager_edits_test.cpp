@@ -4,6 +4,7 @@
 
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
+#include <torch/nn/modules/batchnorm.h>
 
 namespace offstage {
 namespace {
@@ -231,6 +232,57 @@ TEST_F(PinnedModuleStagerEditsTest, AnOffloadThatCannotWriteBackThrowsAndIsDone)
   EXPECT_FALSE(stager->is_loaded());
   expect_numbered(tensors);
   EXPECT_EQ(stager->counters().forced_releases, 1);
+}
+
+TEST_F(PinnedModuleStagerEditsTest, AnEditThatCannotBeWrittenBackIsReportedAsLost) {
+  const auto stager = make(EditPolicy::kWriteBack);
+  stager->load();
+  edit();
+  simulator.faults().fail(FaultPoint::kCopy, FaultWhen::nth(1), Fault::kAccelerator);
+  EXPECT_ANY_THROW(stager->offload());
+  EXPECT_EQ(stager->counters().edits_lost, 1);
+  EXPECT_EQ(stager->counters().edits_kept, 0);
+  EXPECT_EQ(count_events(EventKind::kEditLost), 1U);
+}
+
+TEST_F(PinnedModuleStagerEditsTest, TheEndOfAStagerKeepsOrReportsEditsLikeAnOffload) {
+  for (const EditPolicy edits :
+       {EditPolicy::kDetect, EditPolicy::kReject, EditPolicy::kWriteBack}) {
+    SCOPED_TRACE(to_string(edits));
+    tensors = numbered_tensors(3, 300);
+    const auto lost = count_events(EventKind::kEditLost);
+    auto stager = make(edits);
+    stager->load();
+    edit();
+    stager.reset();
+    const bool kept = edits == EditPolicy::kWriteBack;
+    EXPECT_EQ(value(1), kept ? 11 : 1);
+    EXPECT_EQ(count_events(EventKind::kEditLost) - lost, kept ? 0U : 1U);
+  }
+}
+
+// Batch norm writes its running statistics without raising their versions.
+TEST_F(PinnedModuleStagerEditsTest, RunningStatisticsAreEditsAlthoughTheirVersionsStay) {
+  const auto mean_after = [&](EditPolicy edits) {
+    torch::nn::BatchNorm1d norm(3);
+    const auto stager = stage(named_tensors(norm), {.edits = edits});
+    stager->load();
+    const auto version = norm->running_mean._version();
+    norm->forward(at::full({4, 3}, 10.0F, device()));
+    EXPECT_EQ(norm->running_mean._version(), version) << "else this test shows nothing";
+    EXPECT_EQ(norm->running_mean.cpu()[0].item<float>(), 1);
+    if (edits == EditPolicy::kReject) {
+      EXPECT_THROW(stager->offload(), StateError);
+    } else {
+      stager->offload();
+    }
+    // The statistics, and the number of batches.
+    EXPECT_EQ(stager->counters().edits_lost, edits == EditPolicy::kWriteBack ? 0 : 3);
+    return norm->running_mean[0].item<float>();
+  };
+  EXPECT_EQ(mean_after(EditPolicy::kDetect), 0);
+  EXPECT_EQ(mean_after(EditPolicy::kReject), 0);
+  EXPECT_EQ(mean_after(EditPolicy::kWriteBack), 1);
 }
 
 }  // namespace

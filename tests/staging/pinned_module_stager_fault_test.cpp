@@ -108,6 +108,26 @@ TEST_F(PinnedModuleStagerFaultTest, MemoryIsKeptForEverIfTheCurrentStreamIsUnkno
   expect_numbered(tensors);
 }
 
+TEST_F(PinnedModuleStagerFaultTest, EditsInMemoryThatCannotBeAwaitedAreReportedAsLost) {
+  for (const EditPolicy edits :
+       {EditPolicy::kDetect, EditPolicy::kReject, EditPolicy::kWriteBack}) {
+    simulator.set_race_action(testing::RaceAction::kIgnore);  // The memory is dropped in the end.
+    context = failing_context;
+    const auto tensors = numbered_tensors(2, 64);
+    const auto stager = stage(tensors, {.edits = edits});
+    stager->load();
+    tensors[1].tensor.add_(10);
+    const SlabReference kept(tensors[0].tensor);
+    driver.lost_stream = context->current_stream();
+    EXPECT_THROW(stager->offload(), c10::Error);
+    driver.recover();
+    EXPECT_EQ(stager->counters().edits_lost, 1);
+    EXPECT_EQ(stager->counters().edits_kept, 0);
+    expect_numbered(tensors);
+    kept.drop();
+  }
+}
+
 TEST_F(PinnedModuleStagerFaultTest, DestructionKeepsMemoryThatCannotBeAwaited) {
   context = failing_context;
   const auto tensors = numbered_tensors(2, 64);

@@ -73,6 +73,36 @@ TEST_F(PinnedModuleStagerGradTest, ABackwardAfterTheOffloadIsAnErrorWhereTheGrap
   scale.mutable_grad().reset();
 }
 
+TEST_F(PinnedModuleStagerGradTest, ABackwardThroughAValueThatAnOffloadTookBackIsAnError) {
+  for (const EditPolicy edits : {EditPolicy::kIgnore, EditPolicy::kDetect}) {
+    const at::Tensor scale = at::ones({4});
+    const at::Tensor in = at::ones({4}).requires_grad_();
+    const auto stager = stage({{"scale", scale}}, {.edits = edits});
+    stager->load();
+    scale.fill_(2);
+    const at::Tensor old = (in.to(device()) * scale).sum();
+    stager->offload();
+    stager->load();
+    EXPECT_EQ(scale.cpu()[0].item<float>(), 1);
+    EXPECT_ANY_THROW(old.backward()) << "a gradient of 1 would be wrong: it was 2";
+    stager->offload();
+  }
+}
+
+TEST_F(PinnedModuleStagerGradTest, ABackwardThroughAValueThatWasWrittenBackIsRight) {
+  const at::Tensor scale = at::ones({4});
+  const at::Tensor in = at::ones({4}).requires_grad_();
+  const auto stager = stage({{"scale", scale}}, {.edits = EditPolicy::kWriteBack});
+  stager->load();
+  scale.fill_(2);
+  const at::Tensor old = (in.to(device()) * scale).sum();
+  stager->offload();
+  stager->load();
+  old.backward();
+  EXPECT_EQ(in.grad()[0].item<float>(), 2);
+  stager->offload();
+}
+
 TEST_F(PinnedModuleStagerGradTest, TensorsWithAGradientAreRefusedAtConstructionByName) {
   loss().backward();
   try {

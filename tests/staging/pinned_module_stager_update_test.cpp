@@ -257,5 +257,72 @@ TEST_F(PinnedModuleStagerUpdateTest, AnUpdateThatCannotReachTheDeviceOffloadsWit
   }
 }
 
+TEST_F(PinnedModuleStagerUpdateTest, AFailedUpdateKeepsOrReportsWhatElseWasWritten) {
+  for (const EditPolicy edits :
+       {EditPolicy::kDetect, EditPolicy::kReject, EditPolicy::kWriteBack}) {
+    SCOPED_TRACE(to_string(edits));
+    tensors = numbered_tensors(3, 300);
+    const auto stager = make(edits);
+    stager->load();
+    edit();
+    simulator.faults().fail(FaultPoint::kCopy, FaultWhen::nth(1), Fault::kAccelerator);
+    EXPECT_ANY_THROW(stager->update({{"t2", at::full({300}, 22.0F)}}));
+    EXPECT_FALSE(stager->is_loaded());
+    const bool kept = edits == EditPolicy::kWriteBack;
+    EXPECT_EQ(value(1), kept ? 11 : 1);
+    EXPECT_EQ(value(2), 22);
+    EXPECT_EQ(stager->counters().edits_kept, kept ? 1 : 0);
+    EXPECT_EQ(stager->counters().edits_lost, kept ? 0 : 1);
+  }
+}
+
+TEST_F(PinnedModuleStagerUpdateTest, AFailedUpdateOfATensorWithoutAVersionKeepsTheNewValue) {
+  {
+    const c10::InferenceMode mode;
+    tensors = numbered_tensors(3, 300);
+  }
+  const auto stager = make(EditPolicy::kWriteBack);
+  stager->load();
+  simulator.faults().fail(FaultPoint::kCopy, FaultWhen::nth(2), Fault::kAccelerator);
+  EXPECT_ANY_THROW(stager->update({{"t2", at::full({300}, 22.0F)}}));
+  EXPECT_FALSE(stager->is_loaded());
+  EXPECT_EQ(value(2), 22) << "the old value on the device must not be written back over it";
+}
+
+TEST_F(PinnedModuleStagerUpdateTest, AnUpdateOfAReplacedTensorNamesItAndChangesNothing) {
+  for (const bool loaded : {false, true}) {
+    tensors = numbered_tensors(3, 300);
+    const auto stager = make(EditPolicy::kIgnore);
+    if (loaded) stager->load();
+    tensors[1].tensor.set_data(at::full({300}, 5.0F, tensors[1].tensor.options()));
+    try {
+      stager->update({{"t0", at::full({300}, 20.0F)}, {"t1", at::full({300}, 21.0F)}});
+      FAIL() << "not noticed";
+    } catch (const StateError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("update: tensor 't1' was replaced"));
+    }
+    EXPECT_EQ(value(0), 0);
+  }
+  tensors.clear();
+}
+
+TEST_F(PinnedModuleStagerUpdateTest, APathOfTwoTensorsIsAmbiguous) {
+  tensors.push_back({"t1", at::full({300}, 4.0F)});
+  const auto stager = make(EditPolicy::kIgnore);
+  try {
+    stager->update({{"t1", at::full({300}, 21.0F)}});
+    FAIL() << "one of them was chosen";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("2 tensors are called 't1'"));
+  }
+}
+
+TEST_F(PinnedModuleStagerUpdateTest, TensorsWhoseElementsShareMemoryAreNotUpdated) {
+  const at::Tensor windows = at::zeros({6}).as_strided({4, 3}, {1, 1});
+  const auto stager = stage({{"windows", windows}});
+  EXPECT_THROW(stager->update({{"windows", at::ones({4, 3})}}), InvalidArgument);
+  EXPECT_EQ(windows.sum().item<float>(), 0);
+}
+
 }  // namespace
 }  // namespace offstage

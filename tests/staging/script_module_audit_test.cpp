@@ -87,6 +87,11 @@ TEST_F(ScriptModuleAuditTest, FindsABakedDevice) {
   EXPECT_THAT(finding.message, HasSubstr("names the device cpu, not sim:0"));
 }
 
+TEST_F(ScriptModuleAuditTest, FindsADeviceInTheNameOfAnOperation) {
+  const Module module = make("def forward(self, x):\n  return x.cpu() + x.cuda().cpu()\n");
+  EXPECT_EQ(audit(module).count(AuditKind::kBakedDevice), 3);
+}
+
 TEST_F(ScriptModuleAuditTest, FindsPackedWeights) {
   Module module = make("");
   module.register_parameter("weight", numbers({8, 3, 3, 3}), false);

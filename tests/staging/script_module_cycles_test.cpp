@@ -130,6 +130,18 @@ TEST_F(ScriptModuleCyclesTest, RewrittenDevices) {
       {kInput}, {.rewrite_devices = true});
 }
 
+TEST_F(ScriptModuleCyclesTest, OperationsThatNameTheHostAndAreRewritten) {
+  const auto make_one = [] {
+    Module module = make("");
+    module.register_parameter("w", numbers({2, 4}), false);
+    module.define("def forward(self, x):\n  return x + self.w.cpu()\n");
+    return module;
+  };
+  Module refused = make_one();
+  EXPECT_THROW(static_cast<void>(script_tensors(refused, device())), StagingError);
+  expect_cycles(make_one, {kInput}, {.rewrite_devices = true});
+}
+
 TEST_F(ScriptModuleCyclesTest, NumbersInTheGraph) {
   expect_cycles(
       [] {

@@ -109,5 +109,21 @@ TEST(TensorChecksTest, SpannedBytesFollowTheStrides) {
   EXPECT_EQ(spanned_bytes(at::zeros({}, at::kDouble)), 8);
 }
 
+TEST(TensorChecksTest, ElementsShareMemoryWhereAStrideIsTooShort) {
+  const auto overlaps = [](const at::Tensor& tensor) {
+    return may_overlap_itself(tensor.sizes(), tensor.strides());
+  };
+  EXPECT_FALSE(overlaps(at::zeros({3, 4})));
+  EXPECT_FALSE(overlaps(at::zeros({3, 4}).t()));
+  EXPECT_FALSE(overlaps(at::zeros({6, 4}).slice(0, 0, 6, 2).select(1, 1)));
+  EXPECT_FALSE(overlaps(at::zeros({})));
+  EXPECT_FALSE(overlaps(at::zeros({0, 4}).expand({5, 0, 4})));
+  EXPECT_FALSE(overlaps(at::zeros({3}).unsqueeze(0).as_strided({1, 3}, {0, 1}))) << "size 1";
+  EXPECT_TRUE(overlaps(at::zeros({3, 1}).expand({3, 2})));
+  EXPECT_TRUE(overlaps(at::zeros({6}).as_strided({4, 3}, {1, 1})));
+  EXPECT_FALSE(overlaps(at::zeros({12}).as_strided({3, 4}, {4, 1})));
+  EXPECT_TRUE(overlaps(at::zeros({12}).as_strided({3, 4}, {3, 1})));
+}
+
 }  // namespace
 }  // namespace offstage::detail

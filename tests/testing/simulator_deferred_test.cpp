@@ -87,5 +87,19 @@ TEST_F(SimulatorDeferredTest, PinnedMemoryIsRoundedUpToAPowerOfTwo) {
   EXPECT_EQ(simulator_.pinned_bytes() - before, 8192);
 }
 
+TEST_F(SimulatorDeferredTest, ATargetThatAnEarlierCopyHasYetToReadKeepsItsValues) {
+  const at::Tensor host = pinned(16);
+  const at::Tensor device = host.to(simulator_.device(), /*non_blocking=*/true);
+  device.add_(1);
+  host.copy_(device, /*non_blocking=*/true);
+  EXPECT_TRUE(host.equal(at::ones({16}))) << "the copy to the device runs only now";
+  stream_.synchronize();
+  EXPECT_TRUE(host.equal(at::full({16}, 2.0F)));
+  EXPECT_TRUE(device.cpu().equal(at::full({16}, 2.0F)));
+  host.copy_(device, /*non_blocking=*/true);
+  EXPECT_TRUE(host.isnan().all().item<bool>()) << "nothing reads it any more";
+  stream_.synchronize();
+}
+
 }  // namespace
 }  // namespace offstage::testing

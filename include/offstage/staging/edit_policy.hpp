@@ -13,10 +13,11 @@ OFFSTAGE_NAMESPACE_BEGIN
 
 /// What an offload does about staged tensors that were written on the device since the load.
 ///
-/// A write is seen by the tensor's version counter, as every in-place operation of LibTorch raises
-/// it. Inference tensors have no counter: for all policies but `kIgnore` their bytes are compared
-/// with the masters, which copies them to the host and waits. Writes that go round the counter
-/// (`Tensor::data`, raw pointers) are seen by nobody.
+/// A write is seen by the tensor's version counter, as in-place operations of LibTorch raise it.
+/// Inference tensors have no counter, and buffers can be written without it (running statistics):
+/// for all policies but `kIgnore` their bytes are compared with the masters, which copies them to
+/// the host and waits; `kWriteBack` copies them always. Writes to parameters that go round the
+/// counter (`Tensor::data`, raw pointers) are seen by nobody.
 enum class EditPolicy : std::uint8_t {
   kIgnore,     ///< They are lost, without a check.
   kDetect,     ///< They are lost and reported: `EventKind::kEditLost`, `StagerCounters`.

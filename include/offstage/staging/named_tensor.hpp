@@ -26,6 +26,9 @@ OFFSTAGE_NAMESPACE_BEGIN
 struct NamedTensor {
   std::string path;
   at::Tensor tensor;  ///< A handle: shares the tensor with its module.
+  /// A buffer: what kernels may write without raising its version, as batch norm does with its
+  /// running statistics. Edit policies look at its bytes.
+  bool is_buffer = false;
 };
 
 namespace detail {
@@ -41,17 +44,18 @@ const auto& module_of(const Module& module) {
 }
 
 template <class List>
-void append_tensors(const List& list, const std::string& prefix, std::vector<NamedTensor>& out) {
+void append_tensors(const List& list, const std::string& prefix, bool are_buffers,
+                    std::vector<NamedTensor>& out) {
   for (const auto& item : list) {
     // A registered but undefined tensor (the bias of a Linear without bias) holds nothing to move.
-    if (item.value().defined()) out.push_back({prefix + item.key(), item.value()});
+    if (item.value().defined()) out.push_back({prefix + item.key(), item.value(), are_buffers});
   }
 }
 
 template <class Module>
 void append_module(const Module& module, const std::string& prefix, std::vector<NamedTensor>& out) {
-  append_tensors(module_of(module).named_parameters(true), prefix, out);
-  append_tensors(module_of(module).named_buffers(true), prefix, out);
+  append_tensors(module_of(module).named_parameters(true), prefix, /*are_buffers=*/false, out);
+  append_tensors(module_of(module).named_buffers(true), prefix, /*are_buffers=*/true, out);
 }
 
 template <class Module>

@@ -43,7 +43,8 @@ struct StagerOptions {
   /// False: masters stay pageable, and loads block the host while they copy.
   bool pin_memory = true;
   /// True: pinned memory that cannot be had is an error. False: the masters, or those chunks that
-  /// cannot be pinned, are pageable, with one warning (`EventKind::kPinningFailed`).
+  /// cannot be pinned, are pageable, with one warning (`EventKind::kPinningFailed`). Says nothing
+  /// where `pin_memory` is false.
   bool strict_pinning = false;
   /// How much may be pinned. Where it is too little for all, the largest chunks that fit are pinned
   /// and the others are pageable, with one warning; under `strict_pinning` that is an error before
@@ -142,8 +143,10 @@ class PinnedModuleStager final : public Stageable {
   PinnedModuleStager(PinnedModuleStager&&) = delete;
   PinnedModuleStager& operator=(PinnedModuleStager&&) = delete;
 
-  /// Binds the tensors to their masters and drops the device memory. Does not wait and never
-  /// throws.
+  /// Binds the tensors to their masters and drops the device memory, and never throws. Does not
+  /// wait unless `StagerOptions::edits` has to look at or keep edits; so copies that loads have
+  /// queued may still be reading the masters: before the tensors are written to on the host, wait
+  /// for the context's copy stream.
   ~PinnedModuleStager() override;
 
   /// Binds the component to device memory. If it is loaded already, only makes the current stream
@@ -186,8 +189,12 @@ class PinnedModuleStager final : public Stageable {
   /// Gives tensors new values (merging or switching an adapter), in the masters and, if loaded, on
   /// the device: work queued so far on the streams that use the component still sees the old
   /// values, later work the new ones. Blocks the host until the masters are free to be written.
-  /// @param values  Paths as listed; values of the same sizes and dtype, on any device.
-  /// @throws InvalidArgument naming the path, the found and the expected; nothing was changed.
+  /// @param values  Paths as listed, each once; values of the same sizes and dtype, on any device.
+  ///                They may be tensors of the component itself. Of tensors that share memory the
+  ///                last value wins.
+  /// @throws InvalidArgument naming the path, the found and the expected, or StateError if user
+  /// code
+  ///         replaced the tensor; nothing was changed.
   /// @throws what the device reports. If the masters are written and the device cannot be, the
   ///         component is offloaded, with the new values, and one forced release was made.
   void update(const std::vector<NamedTensor>& values);
@@ -203,7 +210,8 @@ class PinnedModuleStager final : public Stageable {
   void add(const std::string& name, std::vector<NamedTensor> tensors);
 
   /// Gives up what `add(name)` adopted: the tensors are bound to host memory for good, which they
-  /// own from now on. Orders the copy stream behind the users, like an offload.
+  /// own from now on, and may be written at once. Blocks the host until copies queued by loads have
+  /// read it, and orders the copy stream behind the users, like an offload.
   /// @throws InvalidArgument if nothing was added under the name.
   /// @throws what an offload throws; it is given up all the same.
   void remove(const std::string& name);
