@@ -65,6 +65,7 @@ TEST_P(AnythingThrownTest, ByAReleaseIsRecordedAndLeaves) {
   EXPECT_ANY_THROW(cache.release_if_needed());
   EXPECT_FALSE(cache.release_forced());
   EXPECT_EQ(cache.counters().release_failures, 2);
+  ASSERT_EQ(sink->count(EventKind::kReleaseFailed), 2U);
   EXPECT_EQ(sink->events(EventKind::kReleaseFailed)[0].message, GetParam().text);
   EXPECT_FALSE(cache.decisions()[0].released);
 }
@@ -74,6 +75,7 @@ TEST_P(AnythingThrownTest, ByQueryAndReleaseIsTheErrorOfTheRelease) {
   throwing->release = GetParam().make;
   EXPECT_ANY_THROW(cache.release_if_needed());
   EXPECT_EQ(cache.last_decision()->reason, RetentionReason::kTelemetryFailed);
+  ASSERT_EQ(sink->count(EventKind::kReleaseFailed), 1U);
   EXPECT_EQ(sink->events(EventKind::kReleaseFailed)[0].message, GetParam().text);
 }
 

@@ -95,6 +95,7 @@ TEST_F(FruitlessTest, OnRequestAReleaseThatCanGiveNothingBackIsSkippedAndSaysSo)
   EXPECT_EQ(cache->last_decision()->bound, 25);
   EXPECT_FALSE(cache->last_decision()->released);
   EXPECT_EQ(cache->counters().decisions(RetentionReason::kNothingToRelease), 1);
+  ASSERT_EQ(sink->count(EventKind::kRetentionDecided), 1U);
   EXPECT_EQ(sink->events(EventKind::kRetentionDecided)[0].reason, "nothing_to_release");
   EXPECT_EQ(release_calls(), 0);
 }

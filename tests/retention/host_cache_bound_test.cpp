@@ -90,6 +90,7 @@ TEST_F(HostCacheBoundTest, FiguresThatCannotBeReadReleaseAndWarnOnce) {
 TEST_F(HostCacheBoundTest, NegativeFiguresAreImpossible) {
   allocator.held = -1;
   EXPECT_TRUE(bound.release_if_needed());
+  ASSERT_EQ(sink->count(EventKind::kTelemetryFailed), 1U);
   EXPECT_EQ(sink->events(EventKind::kTelemetryFailed)[0].message,
             "pinned allocator: impossible figure: -1 bytes held, 0 in use; every decision will "
             "release the cache until it is cured");

@@ -67,13 +67,6 @@ TEST_F(StagedBytesTokenTest, AssigningDetachesWhatWasCounted) {
   EXPECT_EQ(token.bytes(), 30);
 }
 
-TEST_F(StagedBytesTokenTest, AssigningATokenOfTheSameCacheDoesNotPassThroughZero) {
-  StagedBytesToken token = cache->attach(100);
-  (void)releases(*cache, 20);
-  token = cache->attach(100);
-  EXPECT_EQ(peak(), 20);
-}
-
 TEST_F(StagedBytesTokenTest, DetachingTwiceSubtractsOnce) {
   StagedBytesToken token = cache->attach(100);
   const StagedBytesToken other = cache->attach(30);
