@@ -87,16 +87,17 @@ TEST(LearnedRetentionTest, ADecayShrinksThePeakToWhatIsCached) {
   EXPECT_EQ(next_peak(100, 7, 1.0), 7);
 }
 
-// What the documents promise: with growth 1.25 and a decay of 2 %, ten small components between
+// What the documents promise: with growth 1.25 and a decay of 2 %, eleven small components between
 // two large ones cost no release.
 TEST(LearnedRetentionTest, WithADecayAsAdvisedARareComponentIsNotReleased) {
+  constexpr std::int64_t kLarge = 200'000'000;
   const LearnedRetention policy({.peak_decay = 0.02});
-  const MemoryFigures large = figures(200, 500, 1000);
-  RetentionState state{.observed_peak = 200};
-  for (int i = 0; i < 10; ++i)
-    state.observed_peak = policy.next_peak(figures(10, 500, 1000), state);
+  const MemoryFigures large = figures(kLarge, 5 * kLarge, 10 * kLarge);
+  const MemoryFigures small = figures(kLarge / 20, 5 * kLarge, 10 * kLarge);
+  RetentionState state{.observed_peak = kLarge};
+  for (int i = 0; i < 11; ++i) state.observed_peak = policy.next_peak(small, state);
   EXPECT_FALSE(policy.decide(large, state).release);
-  for (int i = 0; i < 2; ++i) state.observed_peak = policy.next_peak(figures(10, 500, 1000), state);
+  state.observed_peak = policy.next_peak(small, state);
   EXPECT_TRUE(policy.decide(large, state).release);
 }
 
