@@ -35,7 +35,14 @@
 #include <offstage/device/telemetry_registry.hpp>
 #include <offstage/retention/bounded_allocator_cache.hpp>
 #include <offstage/retention/fixed_retention.hpp>
+#include <offstage/retention/host_cache_bound.hpp>
+#include <offstage/retention/learned_retention.hpp>
+#include <offstage/retention/retention_bounds.hpp>
+#include <offstage/retention/retention_decision.hpp>
 #include <offstage/retention/retention_policy.hpp>
+#include <offstage/retention/retention_reason.hpp>
+#include <offstage/retention/retention_state.hpp>
+#include <offstage/retention/staged_bytes_token.hpp>
 #include <offstage/staging/audit_report.hpp>
 #include <offstage/staging/edit_policy.hpp>
 #include <offstage/staging/named_tensor.hpp>

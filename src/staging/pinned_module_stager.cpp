@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "alias_audit.hpp"
+#include "attached_cache.hpp"
 #include "component_mover.hpp"
 
 #include <offstage/base/error.hpp>
 #include <offstage/base/exception_text.hpp>
-#include <offstage/retention/bounded_allocator_cache.hpp>
 #include <offstage/staging/pinned_module_stager.hpp>
 #include <offstage/staging/trial_run.hpp>
 
@@ -81,7 +81,7 @@ class PinnedModuleStager::Impl {
     const auto start = std::chrono::steady_clock::now();
     try {
       mover_.offload();
-      release_if_needed();
+      cache_.release_if_needed();
     } catch (...) {
       release_forced();
       throw;
@@ -98,12 +98,7 @@ class PinnedModuleStager::Impl {
 
   void set_cache(std::shared_ptr<BoundedAllocatorCache> cache) {
     const std::lock_guard lock(mutex_);
-    if (cache != nullptr && cache->device() != context_->device()) {
-      throw InvalidArgument("component '" + options_.name + "': the cache is of " +
-                            cache->device().str() + ", the component of " +
-                            context_->device().str());
-    }
-    cache_ = std::move(cache);
+    cache_.set(std::move(cache), storage_bytes());
   }
 
   void wait_copies() {
@@ -132,7 +127,10 @@ class PinnedModuleStager::Impl {
           throw InvalidArgument(text("add: '" + name + "' was added before"));
         check_paths_are_new(part->layout(), tensors);
       }
-      mover_.add(name, lay_out(std::move(tensors), nullptr));
+      detail::StagingLayout layout = lay_out(std::move(tensors), nullptr);
+      // First, since this can be refused and what is adopted stays adopted, whatever fails then.
+      cache_.resize(storage_bytes() + layout.group_bytes);
+      mover_.add(name, std::move(layout));
     });
   }
 
@@ -232,9 +230,18 @@ class PinnedModuleStager::Impl {
     try {
       make();
     } catch (...) {
+      cache_.resize(storage_bytes());  // Smaller than it was made for `make`, so it cannot throw.
       if (was_loaded && !mover_.is_loaded()) release_forced();
       throw;
     }
+    cache_.resize(storage_bytes());
+  }
+
+  /// Each storage once, without padding: what a cache counts.
+  [[nodiscard]] std::int64_t storage_bytes() const noexcept {
+    std::int64_t bytes = 0;
+    for (const auto& part : mover_.parts()) bytes += part->layout().group_bytes;
+    return bytes;
   }
 
   void check_not_capturing(const char* operation) const {
@@ -265,36 +272,17 @@ class PinnedModuleStager::Impl {
     }
   }
 
-  void release_if_needed() {
-    if (cache_ != nullptr) {
-      cache_->release_if_needed();
-    } else if (context_->telemetry() != nullptr) {
-      context_->telemetry()->release_cached(context_->device());
-    }
-  }
-
   /// Follows an error, and must not replace it.
   void release_forced() noexcept {
     ++counters_.forced_releases;
-    if (cache_ != nullptr) {
-      cache_->release_forced();
-      return;
-    }
-    if (context_->telemetry() == nullptr) return;
-    try {
-      context_->telemetry()->release_cached(context_->device());
-    } catch (...) {
-      emit(EventKind::kReleaseFailed, 0, std::nullopt, current_exception_text());
-    }
+    cache_.release_forced();
   }
 
   void emit(EventKind kind, std::int64_t bytes,
-            std::optional<std::chrono::steady_clock::time_point> start,
-            std::string_view message = {}) const noexcept {
+            std::optional<std::chrono::steady_clock::time_point> start) const noexcept {
     if (context_->sink() == nullptr) return;
     Event event{.kind = kind, .device = context_->device(), .component = options_.name};
     event.bytes = bytes;
-    event.message = message;
     if (start) event.duration = std::chrono::steady_clock::now() - *start;
     context_->sink()->on_event(event);
   }
@@ -307,7 +295,7 @@ class PinnedModuleStager::Impl {
   mutable std::mutex mutex_;
   StagerCounters counters_;
   AuditReport audit_;  // Before mover_, whose construction fills it.
-  std::shared_ptr<BoundedAllocatorCache> cache_;
+  detail::AttachedCache cache_{*context_, options_.name};
   detail::ComponentMover mover_;
 };
 

@@ -22,19 +22,27 @@ at::DataPtr SimulatedHostAllocator::allocate(std::size_t bytes) {
   if (bytes == 0) return {nullptr, nullptr, &SimulatedHostAllocator::free, at::kCPU};
   Runtime::get().host_call(FaultPoint::kPin);
   const std::lock_guard lock(mutex_);
-  unmap_unused();
+  give_up_unused();
   if (rounding_) bytes = std::bit_ceil(bytes);
-  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  TORCH_CHECK(data != MAP_FAILED, "simulated accelerator: no ", bytes, " bytes of host memory");
   const auto size = static_cast<std::int64_t>(bytes);
-  PinnedRanges::get().add(data, size);
-  Runtime::get().monitor().watch_host(data, size);
+  const auto fitting =
+      std::ranges::find_if(cached_, [size](const Block& block) { return block.bytes == size; });
+  void* data = nullptr;
+  if (fitting != cached_.end()) {
+    data = fitting->data;
+    cached_.erase(fitting);
+  } else {
+    data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    TORCH_CHECK(data != MAP_FAILED, "simulated accelerator: no ", bytes, " bytes of host memory");
+    PinnedRanges::get().add(data, size);
+    Runtime::get().monitor().watch_host(data, size);
+    stats_.allocations.increase(1);
+    stats_.allocated_bytes.increase(bytes);
+    ++stats_.num_host_alloc;
+  }
   blocks_.emplace(data, Block{data, size, {}});
-  stats_.allocations.increase(1);
   stats_.active_requests.increase(1);
-  stats_.allocated_bytes.increase(bytes);
   stats_.active_bytes.increase(bytes);
-  ++stats_.num_host_alloc;
   return {data, data, &SimulatedHostAllocator::free, at::kCPU};
 }
 
@@ -66,7 +74,9 @@ bool SimulatedHostAllocator::record_event(void* ptr, void* ctx, c10::Stream stre
 
 void SimulatedHostAllocator::empty_cache() {
   const std::lock_guard lock(mutex_);
-  unmap_unused();
+  give_up_unused();
+  for (const Block& block : cached_) unmap(block);
+  cached_.clear();
 }
 
 at::HostStats SimulatedHostAllocator::get_stats() {
@@ -97,6 +107,16 @@ void SimulatedHostAllocator::set_rounding(bool on) {
   rounding_ = on;
 }
 
+void SimulatedHostAllocator::set_caching(bool on) {
+  const std::lock_guard lock(mutex_);
+  caching_ = on;
+}
+
+void SimulatedHostAllocator::collect() {
+  const std::lock_guard lock(mutex_);
+  give_up_unused();
+}
+
 void SimulatedHostAllocator::free(void* data) noexcept {
   SimulatedHostAllocator& self = get();
   const std::lock_guard lock(self.mutex_);
@@ -106,15 +126,20 @@ void SimulatedHostAllocator::free(void* data) noexcept {
   self.stats_.active_bytes.decrease(static_cast<std::size_t>(block->second.bytes));
   self.freed_.push_back(std::move(block->second));
   self.blocks_.erase(block);
-  self.unmap_unused();
+  self.give_up_unused();
 }
 
-void SimulatedHostAllocator::unmap_unused() {
+void SimulatedHostAllocator::give_up_unused() {
   std::erase_if(freed_, [this](const Block& block) {
     const bool unused =
         std::ranges::all_of(block.users, [](const Mark& user) { return user.marker.reached(); });
-    if (unused) unmap(block);
-    return unused;
+    if (!unused) return false;
+    if (caching_) {
+      cached_.push_back({block.data, block.bytes, {}});
+    } else {
+      unmap(block);
+    }
+    return true;
   });
 }
 

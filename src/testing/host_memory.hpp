@@ -20,8 +20,8 @@ OFFSTAGE_NAMESPACE_BEGIN
 namespace testing::detail {
 
 /// Pinned host memory for LibTorch (`pin_memory()`, `pinned_memory(true)`): mappings of exactly the
-/// size asked for, or of the next power of two as CUDA's, and no cache. Memory that queued copies
-/// still use is unmapped after they ran.
+/// size asked for, or of the next power of two as CUDA's, and on request a cache as CUDA's. Memory
+/// that queued copies still use is unmapped or cached after they ran.
 class SimulatedHostAllocator final : public at::HostAllocator {
  public:
   /// The one of the process; never destroyed.
@@ -38,6 +38,10 @@ class SimulatedHostAllocator final : public at::HostAllocator {
 
   /// Rounds later requests up to powers of two.
   void set_rounding(bool on);
+  /// Keeps what is freed from now on for requests of the same size, until `empty_cache()`.
+  void set_caching(bool on);
+  /// Unmaps or caches freed memory that queued copies are done with by now.
+  void collect();
 
  private:
   struct Block {
@@ -49,14 +53,16 @@ class SimulatedHostAllocator final : public at::HostAllocator {
   static void free(void* data) noexcept;
   /// The block that an address lies in.
   [[nodiscard]] std::map<void*, Block>::iterator block_of(void* address);
-  void unmap_unused();
+  void give_up_unused();
   void unmap(const Block& block);
 
   std::mutex mutex_;
   std::map<void*, Block> blocks_;
-  std::vector<Block> freed_;  // Still used by queued copies.
+  std::vector<Block> freed_;   // Still used by queued copies.
+  std::vector<Block> cached_;  // Used by nobody.
   at::HostStats stats_;
   bool rounding_ = false;
+  bool caching_ = false;
 };
 
 /// `Simulator::host_memory()`.

@@ -124,6 +124,7 @@ Simulator& Simulator::install(SimulatorOptions options) {
   Runtime::create(options);
   Runtime::get().monitor().set_race_action(options.race_action);
   detail::SimulatedHostAllocator::get().set_rounding(options.host_rounding);
+  detail::SimulatedHostAllocator::get().set_caching(options.host_caching);
   detail::register_allocator(options.is_device_allocator);
   detail::register_guard();
   detail::register_hooks();
@@ -184,7 +185,7 @@ std::shared_ptr<HostMemory> Simulator::host_memory() const {
 }
 
 std::int64_t Simulator::pinned_bytes() const {
-  detail::SimulatedHostAllocator::get().empty_cache();
+  detail::SimulatedHostAllocator::get().collect();
   return PinnedRanges::get().bytes();
 }
 
@@ -367,6 +368,7 @@ void Simulator::reset() {
                 std::to_string(bytes) + " bytes";
     }
   }
+  detail::SimulatedHostAllocator::get().empty_cache();
   runtime.monitor().set_race_action(options_.race_action);
   runtime.monitor().set_costs({});
   runtime.monitor().set_recording(false);

@@ -50,15 +50,30 @@ void move_one_by_one(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * state.range(0));
 }
 
-void decide_to_retain(benchmark::State& state) {
+/// The two raw queries that a decision cannot do without.
+void read_both_figures(benchmark::State& state) {
+  Simulator& simulator = Simulator::install();
+  offstage::GenericTelemetry telemetry;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(telemetry.allocator_stats(simulator.device()));
+    benchmark::DoNotOptimize(telemetry.device_memory(simulator.device()));
+  }
+}
+
+void decide_to_retain(benchmark::State& state,
+                      const std::shared_ptr<const offstage::RetentionPolicy>& policy) {
   Simulator& simulator = Simulator::install();
   offstage::BoundedAllocatorCache cache(simulator.device(),
-                                        std::make_shared<offstage::GenericTelemetry>());
+                                        std::make_shared<offstage::GenericTelemetry>(), policy);
   for (auto _ : state) benchmark::DoNotOptimize(cache.release_if_needed());
 }
 
 BENCHMARK(load_and_offload)->Arg(1000)->UseRealTime();
 BENCHMARK(move_one_by_one)->Arg(1000)->UseRealTime();
-BENCHMARK(decide_to_retain)->UseRealTime();
+BENCHMARK(read_both_figures)->UseRealTime();
+BENCHMARK_CAPTURE(decide_to_retain, fixed, std::make_shared<offstage::FixedRetention>())
+    ->UseRealTime();
+BENCHMARK_CAPTURE(decide_to_retain, learned, std::make_shared<offstage::LearnedRetention>())
+    ->UseRealTime();
 
 }  // namespace

@@ -184,6 +184,23 @@ TEST(NpuTelemetryTest, EveryOtherTypeStillGetsTheGenericBackend) {
   }
 }
 
+// The mirror of the seven: what is registered for npu answers for npu alone.
+TEST(NpuTelemetryTest, ADecisionForAnyOtherTypeNeverReachesTheModule) {
+  Npu npu;
+  with_npu_entry(npu);
+  npu.generic->fail_allocator_stats(FakeFailure::kNone);
+  npu.generic->fail_device_memory(FakeFailure::kNone);
+  for (const c10::DeviceType type : {c10::DeviceType::CUDA, c10::DeviceType::XPU}) {
+    BoundedAllocatorCache cache(c10::Device(type, 0), npu.registry.resolve(type));
+    npu.generic->set_figures(figures(30, 0, 70));
+    EXPECT_TRUE(cache.release_if_needed());
+    EXPECT_EQ(cache.last_decision()->reason, RetentionReason::kCachedOverBound);
+  }
+  EXPECT_EQ(npu.module->fake.calls(), testing::FakeTelemetryCalls{});
+  EXPECT_EQ(npu.generic->calls().queries(), 4);
+  EXPECT_EQ(npu.generic->calls().release_cached, 2);
+}
+
 TEST(NpuTelemetryTest, AUserMayRegisterTheGenericBackendWhereTheAllocatorHasStatistics) {
   Npu npu;
   npu.registry.register_backend("npu", npu.generic);
@@ -212,7 +229,8 @@ TEST(NpuTelemetryTest, AFailingModuleIsWarnedOfWithItsCause) {
   EXPECT_TRUE(cache.release_if_needed());
   ASSERT_EQ(sink->count(EventKind::kTelemetryFailed), 1U);
   EXPECT_EQ(sink->events(EventKind::kTelemetryFailed)[0].message,
-            "fake: device memory is unavailable");
+            "fake: device memory is unavailable; every decision will release the cache until it is "
+            "cured");
 }
 
 }  // namespace

@@ -57,6 +57,11 @@ TEST_F(TelemetryRegistryTest, ANameThatThePlugInDoesNotHaveChangesNothing) {
   EXPECT_EQ(registry.resolve(c10::DeviceType::PrivateUse1), generic);
 }
 
+TEST_F(TelemetryRegistryTest, AModuleOfAnNpuAnswersForNoOtherPlugIn) {
+  registry.register_module("npu", std::make_shared<FakeDeviceModule>());
+  EXPECT_EQ(registry.resolve(c10::DeviceType::PrivateUse1), generic);
+}
+
 TEST_F(TelemetryRegistryTest, TheNameGoesBeforeTheType) {
   registry.register_backend(c10::DeviceType::PrivateUse1, std::make_shared<FakeTelemetry>());
   registry.register_backend("lamp", other);

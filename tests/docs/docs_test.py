@@ -62,6 +62,12 @@ class ReferencesTest(unittest.TestCase):
     def test_code_blocks_are_left_alone(self) -> None:
         self.assertEqual(self.wrong("```sh\necho `Thingy`\n```\n"), [])
 
+    def test_code_from_a_file_is_there_word_for_word(self) -> None:
+        block = "<!-- from include/thing.hpp -->\n```cpp\nclass Thing {"
+        self.assertEqual(self.wrong(block + " void go(); };\n```\n"), [])
+        self.assertEqual(len(self.wrong(block + " int go(); };\n```\n")), 1)
+        self.assertEqual(len(self.wrong("<!-- from include/no.hpp -->\n```cpp\n```\n")), 1)
+
 
 if __name__ == "__main__":
     sys.exit(unittest.main())

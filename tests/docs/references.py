@@ -4,7 +4,8 @@
 
 Checked are README.md, docs/*.md and the README of each example. A name is looked for in the
 sources: one with a capital and a small letter (`PinnedModuleStager`), a call (`use_on()`), a member
-(`Simulator::install`), a constant of our own (`OFFSTAGE_LIBTORCH`).
+(`Simulator::install`), a constant of our own (`OFFSTAGE_LIBTORCH`). A block of code behind the line
+`<!-- from FILE -->` must be in that file, word for word.
 """
 
 import pathlib
@@ -62,6 +63,12 @@ def check(root: pathlib.Path) -> list[str]:
                 wrong.append(f"{name}: the link {link} leads nowhere")
             elif anchor and anchor not in anchors(target.read_text(encoding="utf-8")):
                 wrong.append(f"{name}: {path or name} has no heading for #{anchor}")
+        for source, block in re.findall(r"^<!-- from (\S+) -->\n```\w*\n(.*?)^```$", text,
+                                        re.MULTILINE | re.DOTALL):
+            if not (root / source).exists():
+                wrong.append(f"{name}: there is no {source}")
+            elif block not in (root / source).read_text(encoding="utf-8"):
+                wrong.append(f"{name}: {source} has no such code: {block.splitlines()[0]} ...")
         for code in re.findall(r"`([^`\n]+)`", prose):
             if re.match(r"(include|src|tests|cmake|docs|examples|\.ci)/[\w./]+$", code):
                 if not (root / code).exists():

@@ -33,6 +33,8 @@ NO_TEST = {
     "device/capture_probe.hpp": "the interface; pinned_module_stager_audit_test.cpp calls it",
     "device/device_module.hpp": "the interface; tested with module_telemetry.hpp, which calls it",
     "device/telemetry_backend.hpp": "the interface; each backend is tested under its own name",
+    "retention/retention_state.hpp": "two numbers; staged_bytes_token_test.cpp and "
+                                     "bounded_allocator_cache_learned_test.cpp follow them",
     "staging/edit_policy.hpp": "an enum; each value has its tests in "
                                "pinned_module_stager_edits_test.cpp",
     "staging/stageable.hpp": "the interface; tested with component.hpp, which calls it",

@@ -3,6 +3,7 @@
 #include "../base/cancelled_thread.hpp"
 
 #include <offstage/retention/bounded_allocator_cache.hpp>
+#include <offstage/retention/learned_retention.hpp>
 #include <offstage/testing/fake_telemetry.hpp>
 
 #include <gtest/gtest.h>
@@ -65,8 +66,20 @@ TEST(BoundedAllocatorCacheCostTest, ADecisionThatKeepsAllocatesNothing) {
   BoundedAllocatorCache cache(kDevice, telemetry);
   const std::int64_t before = allocations;
   EXPECT_GT(before, 0) << "allocations are not counted";
-  for (int i = 0; i < 10; ++i) cache.release_if_needed();
+  for (int i = 0; i < 100; ++i) cache.release_if_needed();
   EXPECT_EQ(allocations - before, 0);
+  EXPECT_EQ(cache.decisions().size(), 32U) << "the ring was filled, and went round";
+}
+
+TEST(BoundedAllocatorCacheCostTest, ALearnedDecisionThatKeepsAllocatesNothing) {
+  const auto telemetry = std::make_shared<FakeTelemetry>(kWithin);
+  BoundedAllocatorCache cache(kDevice, telemetry, std::make_shared<LearnedRetention>());
+  EXPECT_TRUE(cache.release_if_needed());
+  telemetry->set_figures(kWithin);
+  const std::int64_t before = allocations;
+  for (int i = 0; i < 100; ++i) cache.release_if_needed();
+  EXPECT_EQ(allocations - before, 0);
+  EXPECT_EQ(cache.counters().decisions(RetentionReason::kWithinBounds), 100);
 }
 
 /// Telemetry whose release stops until told to go on, so that a second decision can arrive.
@@ -106,6 +119,55 @@ TEST(BoundedAllocatorCacheThreadsTest, TwoThreadsReleaseOneExcessOnce) {
   EXPECT_TRUE(first_released);
   EXPECT_FALSE(second_released);
   EXPECT_EQ(telemetry->fake.calls().release_cached, 1);
+}
+
+// A component that is destroyed, or a program that looks at its counters, does not wait for a
+// flush.
+TEST(BoundedAllocatorCacheThreadsTest, NothingButDecisionsWaitsForARelease) {
+  const auto telemetry = std::make_shared<SlowRelease>();
+  BoundedAllocatorCache cache(kDevice, telemetry);
+  std::thread releasing([&] { cache.release_if_needed(); });
+  telemetry->releasing.wait();
+  {
+    StagedBytesToken token = cache.attach(100);
+    token.resize(50);
+    EXPECT_EQ(cache.state().staged_bytes, 50);
+  }
+  EXPECT_EQ(cache.counters().releases, 0);
+  EXPECT_FALSE(cache.last_decision().has_value());
+  EXPECT_TRUE(cache.decisions().empty());
+  telemetry->go_on.count_down();
+  releasing.join();
+  EXPECT_EQ(cache.counters().releases, 1);
+}
+
+TEST(BoundedAllocatorCacheThreadsTest, AttachingDecidingAndReadingMayGoOnAtOnce) {
+  constexpr int kThreads = 4;
+  const auto telemetry = std::make_shared<FakeTelemetry>(kWithin);
+  BoundedAllocatorCache cache(kDevice, telemetry, std::make_shared<LearnedRetention>());
+  const StagedBytesToken kept = cache.attach(7);
+  std::latch start(kThreads);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      start.arrive_and_wait();
+      for (int n = 0; n < 200; ++n) {
+        StagedBytesToken token = cache.attach(n);
+        cache.release_if_needed();
+        token.resize(2 * n);
+        EXPECT_GE(cache.state().staged_bytes, 7 + 2 * n);
+        (void)cache.counters();
+        (void)cache.decisions();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(cache.state().staged_bytes, 7);
+  const RetentionCounters counters = cache.counters();
+  EXPECT_EQ(counters.decisions(RetentionReason::kCachedOverBound), 1) << "the cold start";
+  EXPECT_EQ(counters.releases, 1);
+  EXPECT_EQ(counters.decisions(RetentionReason::kWithinBounds), kThreads * 200 - 1);
+  EXPECT_EQ(cache.decisions().size(), 32U);
 }
 
 TEST(BoundedAllocatorCacheThreadsTest, ManyThreadsLoseNoDecision) {

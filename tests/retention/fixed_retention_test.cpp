@@ -17,6 +17,10 @@ MemoryFigures figures(std::int64_t reserved, std::int64_t allocated, std::int64_
           .device = {.free = free, .total = total}};
 }
 
+RetentionVerdict decide(const FixedRetention& policy, const MemoryFigures& seen) {
+  return policy.decide(seen, {});
+}
+
 struct Case {
   const char* name;
   MemoryFigures figures;
@@ -47,7 +51,7 @@ const Case kCases[] = {
 class FixedRetentionDecisionTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(FixedRetentionDecisionTest, IsRight) {
-  const RetentionVerdict verdict = FixedRetention().decide(GetParam().figures);
+  const RetentionVerdict verdict = decide(FixedRetention(), GetParam().figures);
   EXPECT_EQ(verdict.release, GetParam().release);
   EXPECT_EQ(verdict.reason, GetParam().reason);
   EXPECT_EQ(verdict.bound, GetParam().bound);
@@ -58,33 +62,33 @@ INSTANTIATE_TEST_SUITE_P(Total100, FixedRetentionDecisionTest, ::testing::Values
 
 TEST(FixedRetentionTest, BoundsAreTruncated) {
   // 25 % of 99 is 24.75, 5 % of 99 is 4.95.
-  EXPECT_FALSE(FixedRetention().decide(figures(24, 0, 50, 99)).release);
-  EXPECT_TRUE(FixedRetention().decide(figures(25, 0, 50, 99)).release);
-  EXPECT_FALSE(FixedRetention().decide(figures(0, 0, 4, 99)).release);
-  EXPECT_TRUE(FixedRetention().decide(figures(0, 0, 3, 99)).release);
+  EXPECT_FALSE(decide(FixedRetention(), figures(24, 0, 50, 99)).release);
+  EXPECT_TRUE(decide(FixedRetention(), figures(25, 0, 50, 99)).release);
+  EXPECT_FALSE(decide(FixedRetention(), figures(0, 0, 4, 99)).release);
+  EXPECT_TRUE(decide(FixedRetention(), figures(0, 0, 3, 99)).release);
 }
 
 TEST(FixedRetentionTest, BoundsAreTheDoubleProductEvenWhereThatIsBelowTheExactOne) {
   // 0.29 * 100 is 28.999999999999996 in double precision: 28, not 29.
   const FixedRetention policy({.max_cached_fraction = 0.29});
-  EXPECT_EQ(policy.decide(figures(0, 0, 50)).bound, 28);
-  EXPECT_TRUE(policy.decide(figures(29, 0, 50)).release);
+  EXPECT_EQ(decide(policy, figures(0, 0, 50)).bound, 28);
+  EXPECT_TRUE(decide(policy, figures(29, 0, 50)).release);
 }
 
 TEST(FixedRetentionTest, TheLargestTotalIsExact) {
   constexpr std::int64_t kTotal = std::int64_t{1} << 53;
   constexpr std::int64_t kQuarter = kTotal / 4;
-  EXPECT_FALSE(FixedRetention().decide(figures(kQuarter, 0, kTotal / 2, kTotal)).release);
-  EXPECT_TRUE(FixedRetention().decide(figures(kQuarter + 1, 0, kTotal / 2, kTotal)).release);
+  EXPECT_FALSE(decide(FixedRetention(), figures(kQuarter, 0, kTotal / 2, kTotal)).release);
+  EXPECT_TRUE(decide(FixedRetention(), figures(kQuarter + 1, 0, kTotal / 2, kTotal)).release);
   const FixedRetention all({.max_cached_fraction = 1.0, .min_free_fraction = 1.0});
-  EXPECT_EQ(all.decide(figures(0, 0, kTotal, kTotal)).bound, kTotal);
-  EXPECT_TRUE(all.decide(figures(0, 0, kTotal - 1, kTotal)).release);
+  EXPECT_EQ(decide(all, figures(0, 0, kTotal, kTotal)).bound, kTotal);
+  EXPECT_TRUE(decide(all, figures(0, 0, kTotal - 1, kTotal)).release);
 }
 
 TEST(FixedRetentionTest, FractionsOfZeroKeepNoByteAndNeedNoFreeOne) {
   const FixedRetention policy({.max_cached_fraction = 0.0, .min_free_fraction = 0.0});
-  EXPECT_FALSE(policy.decide(figures(0, 0, 0)).release);
-  EXPECT_TRUE(policy.decide(figures(1, 0, 0)).release);
+  EXPECT_FALSE(decide(policy, figures(0, 0, 0)).release);
+  EXPECT_TRUE(decide(policy, figures(1, 0, 0)).release);
 }
 
 TEST(FixedRetentionTest, TheDefaultIsAQuarterCachedAndAFifthOfAQuarterFree) {
@@ -123,6 +127,13 @@ TEST(FixedRetentionTest, NotANumberAndInfinityAreRefused) {
   EXPECT_EQ(error_of({.min_free_fraction = kNan}),
             "fixed retention: min_free_fraction must be in [0, 1], got nan");
   EXPECT_NE(error_of({.max_cached_fraction = kInfinity}), "accepted");
+}
+
+TEST(FixedRetentionTest, TheStateChangesNothing) {
+  const RetentionState full{.staged_bytes = 90, .observed_peak = 90};
+  EXPECT_FALSE(FixedRetention().decide(figures(25, 0, 50), full).release);
+  EXPECT_TRUE(FixedRetention().decide(figures(26, 0, 50), full).release);
+  EXPECT_EQ(FixedRetention().decide(figures(26, 0, 50), full).bound, 25);
 }
 
 TEST(FixedRetentionTest, TheEndsOfTheRangeAreAccepted) {

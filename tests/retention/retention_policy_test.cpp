@@ -3,28 +3,15 @@
 
 #include <gtest/gtest.h>
 
-#include <set>
-#include <string_view>
-
 namespace offstage {
 namespace {
-
-TEST(RetentionPolicyTest, EveryReasonHasItsOwnStableSpelling) {
-  std::set<std::string_view> spellings;
-  for (int reason = 0; reason < kRetentionReasons; ++reason) {
-    spellings.insert(to_string(static_cast<RetentionReason>(reason)));
-  }
-  EXPECT_EQ(spellings, (std::set<std::string_view>{"within_bounds", "cached_over_bound", "low_free",
-                                                   "telemetry_failed", "forced", "policy_retains",
-                                                   "policy_releases"}));
-}
 
 TEST(RetentionPolicyTest, NeverReleasesWithoutFigures) {
   const NeverRetention never;
   EXPECT_EQ(never.name(), "never");
   EXPECT_FALSE(never.needs_figures());
-  EXPECT_TRUE(never.decide({}).release);
-  EXPECT_EQ(never.decide({}).reason, RetentionReason::kPolicyReleases);
+  EXPECT_TRUE(never.decide({}, {}).release);
+  EXPECT_EQ(never.decide({}, {}).reason, RetentionReason::kPolicyReleases);
 }
 
 TEST(RetentionPolicyTest, AlwaysKeepsWithoutFigures) {
@@ -33,8 +20,18 @@ TEST(RetentionPolicyTest, AlwaysKeepsWithoutFigures) {
   EXPECT_FALSE(always.needs_figures());
   const MemoryFigures full{.allocator = {.reserved = 100, .allocated = 0},
                            .device = {.free = 0, .total = 100}};
-  EXPECT_FALSE(always.decide(full).release);
-  EXPECT_EQ(always.decide(full).reason, RetentionReason::kPolicyRetains);
+  EXPECT_FALSE(always.decide(full, {}).release);
+  EXPECT_EQ(always.decide(full, {}).reason, RetentionReason::kPolicyRetains);
+}
+
+// What every policy remembers, unless it says otherwise.
+TEST(RetentionPolicyTest, ThePeakIsTheMostThatWasCached) {
+  const AlwaysRetention policy;
+  const MemoryFigures of_30{.allocator = {.reserved = 50, .allocated = 20},
+                            .device = {.free = 40, .total = 100}};
+  EXPECT_EQ(policy.next_peak(of_30, {.observed_peak = 0}), 30);
+  EXPECT_EQ(policy.next_peak(of_30, {.observed_peak = 30}), 30);
+  EXPECT_EQ(policy.next_peak(of_30, {.observed_peak = 31}), 31);
 }
 
 }  // namespace

@@ -19,7 +19,9 @@ enum class EventKind : std::uint8_t {
   kComponentLoaded,      ///< A component's copy to the device was queued. `bytes`: its bytes.
   kComponentOffloaded,   ///< A component was bound back to its masters. `bytes`: its bytes.
   kRetentionDecided,     ///< A cache decision was taken; `reason` tells which way and why.
-  kTelemetryFailed,      ///< First unreadable figure of a device and kind; `message`: the cause.
+  kHostCacheDecided,     ///< The same for idle pinned host memory. `bytes`: cached.
+  kTelemetryFailed,      ///< First unreadable figure of a device and kind; `message`: the cause and
+                         ///< what it costs.
   kReleaseFailed,        ///< Releasing the allocator's cache failed; `message`: the cause.
   kOutOfMemoryRetry,     ///< A load ran out of memory and is tried once more.
   kPinningFailed,        ///< Masters stay pageable; `message`: the cause. `bytes`: how many.
@@ -41,6 +43,8 @@ enum class EventKind : std::uint8_t {
       return "component_offloaded";
     case EventKind::kRetentionDecided:
       return "retention_decided";
+    case EventKind::kHostCacheDecided:
+      return "host_cache_decided";
     case EventKind::kTelemetryFailed:
       return "telemetry_failed";
     case EventKind::kReleaseFailed:

@@ -41,6 +41,12 @@ struct MemoryFigures {
   [[nodiscard]] constexpr std::int64_t cached() const noexcept {
     return std::max<std::int64_t>(0, allocator.reserved - allocator.allocated);
   }
+
+  /// The part of `cached()` that a release can give back to the device: all but the free parts of
+  /// segments that are partly in use. What an allocator does not say cannot be left out.
+  [[nodiscard]] constexpr std::int64_t releasable() const noexcept {
+    return std::max<std::int64_t>(0, cached() - allocator.inactive_split);
+  }
 };
 
 /// Asks `backend` for the allocator's figures and refuses impossible ones. Every reader of figures

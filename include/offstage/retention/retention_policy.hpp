@@ -6,44 +6,14 @@
 
 #include <offstage/base/config.hpp>
 #include <offstage/device/telemetry_figures.hpp>
+#include <offstage/retention/retention_reason.hpp>
+#include <offstage/retention/retention_state.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 
 OFFSTAGE_NAMESPACE_BEGIN
-
-/// Why a cache was kept or released.
-enum class RetentionReason : std::uint8_t {
-  kWithinBounds,     ///< Kept: no bound is exceeded.
-  kCachedOverBound,  ///< Released: more is cached than allowed.
-  kLowFree,          ///< Released: the device has less free memory than it should have.
-  kTelemetryFailed,  ///< Released: a figure could not be read.
-  kForced,           ///< Released: the caller said so; no figure was read.
-  kPolicyRetains,    ///< Kept by a policy that looks at no bound.
-  kPolicyReleases,   ///< Released by a policy that looks at no bound.
-};
-inline constexpr int kRetentionReasons = 7;
-
-/// The stable spelling of a reason: "within_bounds", ...
-[[nodiscard]] constexpr std::string_view to_string(RetentionReason reason) noexcept {
-  switch (reason) {
-    case RetentionReason::kWithinBounds:
-      return "within_bounds";
-    case RetentionReason::kCachedOverBound:
-      return "cached_over_bound";
-    case RetentionReason::kLowFree:
-      return "low_free";
-    case RetentionReason::kTelemetryFailed:
-      return "telemetry_failed";
-    case RetentionReason::kForced:
-      return "forced";
-    case RetentionReason::kPolicyRetains:
-      return "policy_retains";
-    case RetentionReason::kPolicyReleases:
-      return "policy_releases";
-  }
-  return "unknown";
-}
 
 /// A policy's answer.
 struct RetentionVerdict {
@@ -52,10 +22,17 @@ struct RetentionVerdict {
   std::int64_t bound = 0;  ///< The bound that decided, in bytes; 0 where there is none.
 };
 
-/// Decides from a device's figures whether its allocator's cache is released.
+/// Decides from a device's figures, and from what the cache has seen before, whether the
+/// allocator's cache is released. Both functions are pure: all that changes is in RetentionState,
+/// which the cache keeps.
 ///
 /// @par Threads
-/// Immutable: one object may serve several caches.
+/// Immutable: one object may serve several caches. The functions are called with locks of the cache
+/// held, and must not call back into it.
+///
+/// @par Errors
+/// What `decide` or `next_peak` throws leaves through the caller of the cache; nothing was released
+/// then, and the state is as before.
 class RetentionPolicy {
  public:
   RetentionPolicy() = default;
@@ -72,8 +49,18 @@ class RetentionPolicy {
   /// handed zeros, and a device without telemetry can be used.
   [[nodiscard]] virtual bool needs_figures() const noexcept { return true; }
 
-  /// A pure function of checked figures. What it throws leaves the decision with nothing released.
-  [[nodiscard]] virtual RetentionVerdict decide(const MemoryFigures& figures) const = 0;
+  /// @param figures  Checked figures.
+  /// @param state    As earlier decisions left it.
+  [[nodiscard]] virtual RetentionVerdict decide(const MemoryFigures& figures,
+                                                const RetentionState& state) const = 0;
+
+  /// The peak after a decision that had figures, whichever way it went. By default the largest that
+  /// was cached at any decision.
+  /// @returns bytes; a negative number counts as 0.
+  [[nodiscard]] virtual std::int64_t next_peak(const MemoryFigures& figures,
+                                               const RetentionState& state) const {
+    return std::max(state.observed_peak, figures.cached());
+  }
 };
 
 /// Keeps everything, whatever the figures: for a device that the program has to itself.
@@ -81,7 +68,8 @@ class AlwaysRetention final : public RetentionPolicy {
  public:
   [[nodiscard]] std::string_view name() const noexcept override { return "always"; }
   [[nodiscard]] bool needs_figures() const noexcept override { return false; }
-  [[nodiscard]] RetentionVerdict decide(const MemoryFigures& /*figures*/) const override {
+  [[nodiscard]] RetentionVerdict decide(const MemoryFigures& /*figures*/,
+                                        const RetentionState& /*state*/) const override {
     return {.release = false, .reason = RetentionReason::kPolicyRetains, .bound = 0};
   }
 };
@@ -91,7 +79,8 @@ class NeverRetention final : public RetentionPolicy {
  public:
   [[nodiscard]] std::string_view name() const noexcept override { return "never"; }
   [[nodiscard]] bool needs_figures() const noexcept override { return false; }
-  [[nodiscard]] RetentionVerdict decide(const MemoryFigures& /*figures*/) const override {
+  [[nodiscard]] RetentionVerdict decide(const MemoryFigures& /*figures*/,
+                                        const RetentionState& /*state*/) const override {
     return {.release = true, .reason = RetentionReason::kPolicyReleases, .bound = 0};
   }
 };

@@ -174,7 +174,10 @@ class PinnedModuleStager final : public Stageable {
   /// @throws InvalidArgument if the stream is of another device.
   void use_on(const c10::Stream& stream);
 
-  /// Attaches a cache, or detaches it with null. From the next offload on.
+  /// Attaches a cache, or detaches it with null. From the next offload on. For as long as it is
+  /// attached, the cache's ledger holds the bytes of the component's storages, each once and not
+  /// rounded; adapters count while they are there. Attaching the same cache again changes nothing.
+  /// @throws InvalidArgument if the cache is of another device; nothing was changed.
   void set_cache(std::shared_ptr<BoundedAllocatorCache> cache);
 
   /// Blocks the host until no copy reads the masters any more: only then may they be written.

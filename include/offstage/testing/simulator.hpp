@@ -51,6 +51,9 @@ struct SimulatorOptions {
   bool deferred = false;
   /// True: LibTorch's pinned allocator rounds requests up to powers of two, as CUDA's does.
   bool host_rounding = false;
+  /// True: LibTorch's pinned allocator keeps freed memory for requests of the same size until its
+  /// cache is emptied, as CUDA's does.
+  bool host_caching = false;
 };
 
 /// What the allocator's statistics tell LibTorch's generic interface. (To have them throw, use
