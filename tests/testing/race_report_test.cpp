@@ -109,6 +109,21 @@ TEST_F(RaceReportTest, TwoDevicesHaveTheirOwnMemoryAndShareEvents) {
   order(other, default_stream(1));
 }
 
+TEST_F(RaceReportTest, ACopyBetweenDevicesIsInOrderWithTheCurrentStreamsOfBothAndNoOthers) {
+  const at::Tensor first = at::ones({4}, on_device(0));
+  const c10::Stream of_second = new_stream(1);
+  at::Tensor second;
+  on(of_second, [&] {
+    second = at::zeros({4}, on_device(1));
+    second.copy_(first);
+    second.add_(1);
+  });
+  EXPECT_THAT(race_of([&] { second.add_(1); }), HasSubstr("sim:1 default stream"));
+  order(of_second, default_stream(1));
+  EXPECT_TRUE(second.cpu().equal(at::full({4}, 2.0F)));
+  order(default_stream(1), of_second);
+}
+
 TEST_F(RaceReportTest, AFreeUnderAReaderThatWasNotRecordedIsThrownByTheNextSynchronisation) {
   at::Tensor weight = at::ones({4, 4}, on_device());
   order(default_stream(), copies_);

@@ -4,6 +4,7 @@
 #include <offstage/base/error.hpp>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_copy_from_and_resize.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -275,6 +276,28 @@ TEST_F(SimulatorStreamsTest, AForkedChildIsToldThatItCannotUseTheDevice) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 42);
+}
+
+TEST_F(SimulatorStreamsTest, ACopyOfNothingIsNoCopy) {
+  const at::Tensor device = at::empty({0, 3}, on_device());
+  const auto before = simulator_.counters();
+  device.copy_(at::empty({0, 3}));
+  (void)device.cpu();
+  EXPECT_EQ(simulator_.counters() - before, SimulatorCounters{});
+}
+
+TEST_F(SimulatorStreamsTest, ACopyThatResizesGivesItsTargetTheShape) {
+  const at::Tensor device = at::empty({0}, on_device());
+  at::_copy_from_and_resize(at::ones({2, 3}), device);
+  EXPECT_EQ(device.sizes(), at::IntArrayRef({2, 3}));
+  EXPECT_TRUE(device.cpu().equal(at::ones({2, 3})));
+}
+
+TEST_F(SimulatorStreamsTest, ReadingANumberIsACopyThatCanFail) {
+  const at::Tensor device = at::ones({1}, on_device());
+  simulator_.faults().fail(FaultPoint::kCopy, FaultWhen::nth(1), Fault::kAccelerator);
+  EXPECT_ANY_THROW((void)device.item<float>());
+  EXPECT_EQ(device.item<float>(), 1);
 }
 
 }  // namespace

@@ -98,6 +98,13 @@ TEST_F(TimelineCostsTest, EachWayOfACopyHasItsRate) {
   EXPECT_EQ(between.end - between.start, nanoseconds(4000));
 }
 
+TEST_F(TimelineCostsTest, ANumberThatIsReadIsAPageableCopyToTheHost) {
+  const at::Tensor number = at::ones({1}, on_device().dtype(at::kDouble));
+  const TimelineSpan task = task_of([&] { (void)number.item<double>(); });
+  EXPECT_EQ(task.engine, Engine::kD2h);
+  EXPECT_EQ(task.end - task.start, nanoseconds(80)) << "8 bytes at a tenth of a byte a nanosecond";
+}
+
 TEST_F(TimelineCostsTest, RecordingAndWaitingTakeTheHostsTime) {
   change_costs([](CostModel& costs) { costs.enqueue = microseconds(5); });
   c10::Event event(c10::DeviceType::PrivateUse1);
