@@ -49,3 +49,6 @@
 #include <offstage/staging/pinned_module_stager.hpp>
 #include <offstage/staging/stageable.hpp>
 #include <offstage/staging/trial_run.hpp>
+#include <offstage/warm_up/run_warm_up.hpp>
+#include <offstage/warm_up/warm_up_recipe.hpp>
+#include <offstage/warm_up/warm_up_request.hpp>

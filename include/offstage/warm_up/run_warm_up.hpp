@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// @file
+/// Runs a pipeline once before its first request.
+
+#include <offstage/base/config.hpp>
+#include <offstage/warm_up/warm_up_recipe.hpp>
+#include <offstage/warm_up/warm_up_request.hpp>
+
+#include <concepts>
+#include <cstdint>
+
+OFFSTAGE_NAMESPACE_BEGIN
+
+/// What can be warmed up: `warm_up(request)` generates as for a user, and drops the result.
+template <class Pipeline>
+concept WarmUpPipeline = requires(Pipeline& pipeline, const WarmUpRequest& request) {
+  pipeline.warm_up(request);
+};
+
+namespace detail {
+
+/// Frames of the generic run, by the pipeline's own `dummy_run_num_frames()`; 0 opts out of it.
+template <class Pipeline>
+std::int64_t generic_frames(const Pipeline& pipeline) {
+  if constexpr (requires {
+                  { pipeline.dummy_run_num_frames() } -> std::convertible_to<std::int64_t>;
+                }) {
+    return pipeline.dummy_run_num_frames();
+  } else {
+    return 0;
+  }
+}
+
+}  // namespace detail
+
+/// Warms a pipeline up. One whose `dummy_run_num_frames()` is not 0 gets the generic request, and
+/// the recipe is not used; any other gets the request of the recipe, and none if that is empty.
+///
+/// Not for use beside requests: whatever learns from the warm-up should see it alone.
+///
+/// @returns whether anything was run.
+/// @throws InvalidArgument for a recipe or frames that are out of range, before anything is run;
+/// and
+///         what the pipeline throws.
+template <WarmUpPipeline Pipeline>
+bool run_warm_up(Pipeline& pipeline, const WarmUpRecipe& recipe,
+                 const WarmUpDefaults& defaults = {}) {
+  recipe.check();
+  const std::int64_t frames = detail::generic_frames(pipeline);
+  if (frames != 0) {
+    pipeline.warm_up(make_generic_warm_up_request(frames, defaults));
+    return true;
+  }
+  if (recipe.is_empty()) return false;
+  pipeline.warm_up(make_warm_up_request(recipe, defaults));
+  return true;
+}
+
+OFFSTAGE_NAMESPACE_END
