@@ -7,6 +7,7 @@
 
 #include <offstage/base/bytes.hpp>
 #include <offstage/retention/fixed_retention.hpp>
+#include <offstage/retention/learned_retention.hpp>
 #include <offstage/testing/simulator.hpp>
 
 #include <algorithm>
@@ -25,6 +26,7 @@ constexpr std::int64_t kStep = 2 * offstage::kMiB;  // what the device's memory 
 std::shared_ptr<const offstage::RetentionPolicy> retention_of(const std::string& name) {
   if (name == "never") return std::make_shared<offstage::NeverRetention>();
   if (name == "always") return std::make_shared<offstage::AlwaysRetention>();
+  if (name == "learned") return std::make_shared<offstage::LearnedRetention>();
   return std::make_shared<offstage::FixedRetention>();
 }
 

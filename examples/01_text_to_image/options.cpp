@@ -85,9 +85,11 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
       "--dlo-offload-components", options.policy,
       "JSON object, component to true (may be offloaded) or false (stays on the device), "
       "with an optional \"default\"; components: text_encoder, vae_decoder");
-  app.add_option("--retention", options.retention,
-                 "Keeps the allocator's cache after an offload: within fixed bounds, never, always")
-      ->check(CLI::IsMember({"fixed", "never", "always"}))
+  app.add_option(
+         "--retention", options.retention,
+         "Keeps the allocator's cache after an offload: within fixed or learned bounds, never, "
+         "always")
+      ->check(CLI::IsMember({"fixed", "learned", "never", "always"}))
       ->capture_default_str();
   app.add_option("--weights", options.weights, "Folder of the weights");
   app.add_option("--output", options.output, "The PNG to write")->capture_default_str();

@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <string>
+#include <variant>
 
 namespace text_to_image {
 
@@ -163,6 +165,33 @@ Pipeline::~Pipeline() = default;
 
 std::vector<Picture> Pipeline::generate(const Request& request) {
   return impl_->generate(request);
+}
+
+offstage::WarmUpRecipe Pipeline::warm_up_recipe() {
+  // More steps need no more memory; with one, nothing of the first step would lie in the cache of
+  // the second.
+  return {.height = kSide,
+          .width = kSide,
+          .num_inference_steps = 2,
+          .guidance_scale = 1.0,
+          .extra_arguments = {{"prompts", std::int64_t{9}}}};
+}
+
+void Pipeline::warm_up(const offstage::WarmUpRequest& request) {
+  if (request.height != kSide || request.width != kSide) {
+    throw std::invalid_argument("the pictures have " + std::to_string(kSide) + " pixels a side");
+  }
+  const auto prompts = request.extra_arguments.find("prompts");
+  const auto* const count = prompts == request.extra_arguments.end()
+                                ? nullptr
+                                : std::get_if<std::int64_t>(&prompts->second);
+  if (count == nullptr || *count < 1)
+    throw std::invalid_argument("'prompts' is not a number of them");
+  Request largest;
+  largest.scenes.resize(static_cast<std::size_t>(*count));
+  largest.steps = static_cast<int>(request.num_inference_steps);
+  largest.guidance = request.guidance_scale.value_or(largest.guidance);
+  static_cast<void>(generate(largest));
 }
 
 std::span<const Pipeline::Part> Pipeline::parts() const {

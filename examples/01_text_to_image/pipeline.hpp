@@ -10,6 +10,8 @@
 #include <offstage/device/device_context.hpp>
 #include <offstage/retention/bounded_allocator_cache.hpp>
 #include <offstage/staging/pinned_module_stager.hpp>
+#include <offstage/warm_up/warm_up_recipe.hpp>
+#include <offstage/warm_up/warm_up_request.hpp>
 
 #include <c10/core/Device.h>
 
@@ -87,6 +89,13 @@ class Pipeline {
 
   /// One picture for each scene; channels are whole numbers 0..255.
   [[nodiscard]] std::vector<Picture> generate(const Request& request);
+
+  /// The largest generation that is to be expected: as many pictures at once as the program draws.
+  /// The extra argument "prompts" is their number.
+  [[nodiscard]] static offstage::WarmUpRecipe warm_up_recipe();
+
+  /// For `offstage::run_warm_up`: draws pictures and drops them.
+  void warm_up(const offstage::WarmUpRequest& request);
 
   [[nodiscard]] std::span<const Part> parts() const;
 

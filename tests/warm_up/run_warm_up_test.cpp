@@ -20,12 +20,16 @@ struct WithGenericRun : Plain {
   std::int64_t frames = 2;
 };
 
-TEST(RunWarmUpTest, RunsTheRecipeOnce) {
+TEST(RunWarmUpTest, RunsTheRecipeTwiceOrAsOftenAsItIsTold) {
   Plain pipeline;
   EXPECT_TRUE(run_warm_up(pipeline, {.height = 64}, {.width = 32}));
-  ASSERT_EQ(pipeline.requests.size(), 1U);
-  EXPECT_EQ(pipeline.requests[0].height, 64);
-  EXPECT_EQ(pipeline.requests[0].width, 32);
+  ASSERT_EQ(pipeline.requests.size(), 2U);
+  EXPECT_EQ(pipeline.requests[1].height, 64);
+  EXPECT_EQ(pipeline.requests[1].width, 32);
+  EXPECT_TRUE(run_warm_up(pipeline, {.height = 64}, {}, 1));
+  EXPECT_EQ(pipeline.requests.size(), 3U);
+  EXPECT_THROW(run_warm_up(pipeline, {.height = 64}, {}, 0), InvalidArgument);
+  EXPECT_EQ(pipeline.requests.size(), 3U);
 }
 
 TEST(RunWarmUpTest, WithoutARecipeNothingIsRun) {
@@ -37,7 +41,7 @@ TEST(RunWarmUpTest, WithoutARecipeNothingIsRun) {
 TEST(RunWarmUpTest, AGenericRunGoesBeforeTheRecipe) {
   WithGenericRun pipeline;
   EXPECT_TRUE(run_warm_up(pipeline, {.num_inference_steps = 7}));
-  ASSERT_EQ(pipeline.requests.size(), 1U);
+  ASSERT_EQ(pipeline.requests.size(), 2U);
   EXPECT_EQ(pipeline.requests[0].num_frames, 2);
   EXPECT_EQ(pipeline.requests[0].num_inference_steps, 1);
 }
@@ -47,7 +51,7 @@ TEST(RunWarmUpTest, NoFramesOptOutOfTheGenericRun) {
   pipeline.frames = 0;
   EXPECT_FALSE(run_warm_up(pipeline, {}));
   EXPECT_TRUE(run_warm_up(pipeline, {.num_inference_steps = 7}));
-  ASSERT_EQ(pipeline.requests.size(), 1U);
+  ASSERT_EQ(pipeline.requests.size(), 2U);
   EXPECT_EQ(pipeline.requests[0].num_inference_steps, 7);
 }
 

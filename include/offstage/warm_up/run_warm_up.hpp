@@ -2,14 +2,16 @@
 #pragma once
 
 /// @file
-/// Runs a pipeline once before its first request.
+/// Runs a pipeline before its first request.
 
 #include <offstage/base/config.hpp>
+#include <offstage/base/error.hpp>
 #include <offstage/warm_up/warm_up_recipe.hpp>
 #include <offstage/warm_up/warm_up_request.hpp>
 
 #include <concepts>
 #include <cstdint>
+#include <string>
 
 OFFSTAGE_NAMESPACE_BEGIN
 
@@ -40,21 +42,24 @@ std::int64_t generic_frames(const Pipeline& pipeline) {
 ///
 /// Not for use beside requests: whatever learns from the warm-up should see it alone.
 ///
+/// @param rounds  How often the request is made; at least 1. The second finds in the allocator's
+///                cache what the components of the first have left, all beside each other: only
+///                then a learned bound has seen its peak.
 /// @returns whether anything was run.
-/// @throws InvalidArgument for a recipe or frames that are out of range, before anything is run;
-/// and
-///         what the pipeline throws.
+/// @throws InvalidArgument for rounds, a recipe or frames that are out of range, before anything is
+///         run; and what the pipeline throws.
 template <WarmUpPipeline Pipeline>
 bool run_warm_up(Pipeline& pipeline, const WarmUpRecipe& recipe,
-                 const WarmUpDefaults& defaults = {}) {
+                 const WarmUpDefaults& defaults = {}, int rounds = 2) {
+  if (rounds < 1) {
+    throw InvalidArgument("warm-up: rounds must be at least 1, got " + std::to_string(rounds));
+  }
   recipe.check();
   const std::int64_t frames = detail::generic_frames(pipeline);
-  if (frames != 0) {
-    pipeline.warm_up(make_generic_warm_up_request(frames, defaults));
-    return true;
-  }
-  if (recipe.is_empty()) return false;
-  pipeline.warm_up(make_warm_up_request(recipe, defaults));
+  if (frames == 0 && recipe.is_empty()) return false;
+  const WarmUpRequest request = frames != 0 ? make_generic_warm_up_request(frames, defaults)
+                                            : make_warm_up_request(recipe, defaults);
+  for (int round = 0; round < rounds; ++round) pipeline.warm_up(request);
   return true;
 }
 
