@@ -91,11 +91,14 @@ class PinnedModuleStagerEveryChangeFaultTest : public StagingTest,
     expect_one_place();
     edit("t3", 13);
     give("lora.down", 15);
-    attempt([&] { stager->remove("style"); });
+    const bool removed = attempt([&] { stager->remove("style"); });
     has_adapter = false;
     EXPECT_TRUE(watched["lora.down"].tensor.is_cpu());
     expect_one_place();
-    attempt([&] { stager->add("late", {{"lora.down", watched["lora.down"].tensor}}); });
+    // Where the device could not be waited for, it may still be writing to what was removed.
+    if (removed) {
+      attempt([&] { stager->add("late", {{"lora.down", watched["lora.down"].tensor}}); });
+    }
     attempt([&] { stager->offload(); });
     give("t0", 10);
     attempt([&] { stager->remove("late"); });
