@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -47,10 +48,12 @@ Holders count_known_holders(const StagingLayout& layout) {
   return holders;
 }
 
-/// How often autograd's view metadata of a view names its base.
-std::size_t references_to_base(const at::Tensor& view) {
+/// How often autograd's view metadata of a view names its base; nothing where that cannot be told:
+/// a view that no strides describe (`view_as_real`, `conj`) keeps functions that hold tensors too.
+std::optional<std::size_t> references_to_base(const at::Tensor& view) {
   const auto* const meta = torch::autograd::impl::get_view_autograd_meta(view);
   if (meta == nullptr) return 0;
+  if (meta->has_bw_view() && meta->get_backward_view().has_view_fn()) return std::nullopt;
   return (meta->has_bw_view() ? 1U : 0U) +
          (meta->has_fw_view() && !meta->shared_view_info() ? 1U : 0U);
 }
@@ -63,9 +66,10 @@ bool has_held_base(const StagingLayout& layout, const StorageGroup& group) {
   for (const std::size_t member : group.members) {
     const at::Tensor& tensor = layout.tensors[member].tensor;
     listed.insert(tensor.unsafeGetTensorImpl());
-    if (tensor.is_view()) {
-      references[tensor._base().unsafeGetTensorImpl()] += references_to_base(tensor);
-    }
+    if (!tensor.is_view()) continue;
+    const auto of_view = references_to_base(tensor);
+    if (!of_view) return false;
+    references[tensor._base().unsafeGetTensorImpl()] += *of_view;
   }
   for (const std::size_t member : group.members) {
     const at::Tensor& tensor = layout.tensors[member].tensor;

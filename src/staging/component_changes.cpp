@@ -63,6 +63,7 @@ std::vector<StagedPart::NewValues> ComponentMover::check_values(
       throw StateError("component '" + options_.name + "': update: tensor '" + value.path +
                        "' was replaced, moved or reshaped by user code");
     }
+    if (value.tensor.numel() == 0) continue;  // Nothing to write, and no version to raise.
     StagedPart::NewValues& of_part = changes[place.part];
     if (std::find(of_part.tensors.begin(), of_part.tensors.end(), place.tensor) !=
         of_part.tensors.end()) {

@@ -41,24 +41,28 @@ void ComponentMover::keep_or_report_edits(Parts parts, const std::vector<Groups>
     if (!settled.empty()) {
       std::erase_if(unknown, [&](std::size_t group) { return contains(settled[index], group); });
     }
+    if (options_.edits == EditPolicy::kWriteBack || !can_copy) {
+      groups.insert(groups.end(), unknown.begin(), unknown.end());
+      unknown.clear();
+    }
     try {
       if (options_.edits == EditPolicy::kWriteBack) {
-        groups.insert(groups.end(), unknown.begin(), unknown.end());
         if (can_copy && !groups.empty()) {
           copy_back({&part, 1}, {groups});
           part->note_versions(groups);
           counters_.edits_kept += static_cast<std::int64_t>(groups.size());
           continue;
         }
-      } else if (can_copy) {
+      } else {
         const c10::StreamGuard copy_stream_is_current(context_->copy_stream());
-        for (const std::size_t group : unknown) {
+        for (; !unknown.empty(); unknown.pop_back()) {
           ++counters_.host_waits;
-          if (part->differs_from_master(group)) groups.push_back(group);
+          if (part->differs_from_master(unknown.back())) groups.push_back(unknown.back());
         }
       }
     } catch (...) {
       if (!failure) failure = std::current_exception();
+      groups.insert(groups.end(), unknown.begin(), unknown.end());  // Those may be edited too.
     }
     report_lost(*part, groups, lost);
   }

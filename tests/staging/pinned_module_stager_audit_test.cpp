@@ -93,6 +93,12 @@ TEST_F(PinnedModuleStagerAuditTest, TheTensorThatListedOnesAreViewsOfIsNoFinding
   EXPECT_EQ(stage(named_tensors(other))->audit().count(AuditKind::kUnmanagedAlias), 0);
 }
 
+TEST_F(PinnedModuleStagerAuditTest, AViewThatOtherTypesDescribeIsNoFindingByItself) {
+  const at::Tensor frequencies = at::view_as_real(at::polar(at::ones({4}), at::ones({4})));
+  EXPECT_TRUE(stage({{"frequencies", frequencies}})->audit().is_clean());
+  EXPECT_TRUE(stage({{"conjugate", at::ones({4}, at::kComplexFloat).conj()}})->audit().is_clean());
+}
+
 TEST_F(PinnedModuleStagerAuditTest, AStrictAuditRefusesTheViewBeforeAnythingWasChanged) {
   WithPlainMembers module;
   const void* data = module.weight.data_ptr();

@@ -285,5 +285,17 @@ TEST_F(PinnedModuleStagerEditsTest, RunningStatisticsAreEditsAlthoughTheirVersio
   EXPECT_EQ(mean_after(EditPolicy::kWriteBack), 1);
 }
 
+TEST_F(PinnedModuleStagerEditsTest, WhatCannotBeLookedAtIsReportedAsLost) {
+  {
+    const c10::InferenceMode mode;
+    tensors = numbered_tensors(3, 300);
+  }
+  const auto stager = make(EditPolicy::kDetect);
+  stager->load();
+  simulator.faults().fail(FaultPoint::kCopy, FaultWhen::nth(2), Fault::kAccelerator);
+  EXPECT_ANY_THROW(stager->offload());
+  EXPECT_EQ(stager->counters().edits_lost, 2) << "one was looked at, and is unchanged";
+}
+
 }  // namespace
 }  // namespace offstage

@@ -324,5 +324,14 @@ TEST_F(PinnedModuleStagerUpdateTest, TensorsWhoseElementsShareMemoryAreNotUpdate
   EXPECT_EQ(windows.sum().item<float>(), 0);
 }
 
+TEST_F(PinnedModuleStagerUpdateTest, AnUpdateOfAnEmptyTensorIsNoEditOfTheOneItIsAViewOf) {
+  const at::Tensor base = at::zeros({8});
+  const auto stager =
+      stage({{"base", base}, {"none", base.narrow(0, 4, 0)}}, {.edits = EditPolicy::kReject});
+  stager->load();
+  stager->update({{"none", at::zeros({0})}});
+  EXPECT_NO_THROW(stager->offload());
+}
+
 }  // namespace
 }  // namespace offstage
