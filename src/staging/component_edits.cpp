@@ -76,9 +76,10 @@ void ComponentMover::keep_or_report_edits(Parts parts, const std::vector<Groups>
 }
 
 /// Adds to `paths` what it reports.
-void ComponentMover::report_lost(const StagedPart& part, const Groups& groups,
+void ComponentMover::report_lost(StagedPart& part, const Groups& groups,
                                  std::string& paths) noexcept {
   for (const std::size_t group : groups) {
+    part.raise_versions(group);
     const std::string of_group = part.paths_of(group);
     emit(EventKind::kEditLost, part.layout().groups[group].bytes, of_group);
     paths += (paths.empty() ? "" : ", ") + of_group;
@@ -116,6 +117,14 @@ void ComponentMover::write_back() {
   if (!is_loaded()) return;
   if (const std::exception_ptr not_idle = order_copies_behind_users()) {
     std::rethrow_exception(not_idle);
+  }
+  for (const auto& part : parts_) {
+    for (std::size_t index = 0; index < part->layout().tensors.size(); ++index) {
+      if (part->is_ours(index)) continue;
+      throw StateError("component '" + options_.name + "': write_back: tensor '" +
+                       part->layout().tensors[index].path +
+                       "' was replaced, moved or reshaped by user code");
+    }
   }
   std::vector<Groups> groups;
   for (const auto& part : parts_) groups.push_back(groups_with_bytes(part->layout()));

@@ -93,7 +93,7 @@ class ComponentMover {
   void leave(Parts parts, const std::vector<Groups>& settled = {});
   void leave_after_failure(Parts parts, const std::vector<Groups>& settled = {}) noexcept;
   void keep_or_report_edits(Parts parts, const std::vector<Groups>& settled, bool can_copy);
-  void report_lost(const StagedPart& part, const Groups& groups, std::string& paths) noexcept;
+  void report_lost(StagedPart& part, const Groups& groups, std::string& paths) noexcept;
   [[nodiscard]] std::string bind_to_masters(Parts parts) noexcept;
   void drop_slabs(Parts parts, bool is_idle) noexcept;
   void report_still_referenced(StagedPart& part) noexcept;

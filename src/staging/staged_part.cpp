@@ -155,6 +155,13 @@ bool StagedPart::is_ours(std::size_t tensor) const noexcept {
   return is_bound_to(record, (is_loaded() ? device_storages_ : masters_.storages)[record.group]);
 }
 
+void StagedPart::raise_versions(std::size_t group) noexcept {
+  for (const std::size_t member : layout_.groups[group].members) {
+    const at::Tensor& tensor = layout_.tensors[member].tensor;
+    if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
 StagedPart::Edits StagedPart::edits() const {
   Edits edits;
   for (std::size_t group = 0; group < layout_.groups.size(); ++group) {

@@ -86,6 +86,10 @@ class StagedPart {
   void note_versions();
   void note_versions(const std::vector<std::size_t>& groups);
 
+  /// The values of this group's tensors go back to older ones: a graph that has saved the newer
+  /// ones must notice.
+  void raise_versions(std::size_t group) noexcept;
+
   /// New values for tensors, by their indices; on the host, and not in memory of masters.
   struct NewValues {
     std::vector<std::size_t> tensors;

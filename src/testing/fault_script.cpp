@@ -78,8 +78,9 @@ void FaultScript::fail(FaultPoint point, FaultWhen when, Fault fault) {
   }
   if (fault == Fault::kIgnored && point != FaultPoint::kRecord && point != FaultPoint::kWait &&
       point != FaultPoint::kSynchronize) {
-    throw InvalidArgument("fault script: only waits and records can be ignored, not '" +
-                          std::string(to_string(point)) + "'");
+    throw InvalidArgument(
+        "fault script: only waits, records and synchronisations can be ignored, not '" +
+        std::string(to_string(point)) + "'");
   }
   const std::lock_guard lock(mutex_);
   rules_.push_back({point, when, calls_[static_cast<std::size_t>(point)], fault, {}});

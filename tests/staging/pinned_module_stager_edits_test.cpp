@@ -297,5 +297,16 @@ TEST_F(PinnedModuleStagerEditsTest, WhatCannotBeLookedAtIsReportedAsLost) {
   EXPECT_EQ(stager->counters().edits_lost, 2) << "one was looked at, and is unchanged";
 }
 
+TEST_F(PinnedModuleStagerEditsTest, AWriteBackOfAReplacedTensorNamesItAndCopiesNothing) {
+  const auto stager = make(EditPolicy::kIgnore);
+  stager->load();
+  edit();
+  tensors[2].tensor.set_data(tensors[2].tensor.clone());
+  EXPECT_THROW(stager->write_back(), StateError);
+  EXPECT_THROW(stager->offload(), StateError);
+  EXPECT_EQ(value(1), 1);
+  tensors.clear();
+}
+
 }  // namespace
 }  // namespace offstage

@@ -89,6 +89,20 @@ TEST_F(PinnedModuleStagerGradTest, ABackwardThroughAValueThatAnOffloadTookBackIs
   }
 }
 
+TEST_F(PinnedModuleStagerGradTest, ABackwardThroughALostValueOfABufferIsAnErrorToo) {
+  const at::Tensor scale = at::ones({4});
+  const at::Tensor in = at::ones({4}).requires_grad_();
+  const auto stager = stage({{"scale", scale, /*is_buffer=*/true}}, {.edits = EditPolicy::kDetect});
+  stager->load();
+  scale.variable_data().fill_(2);  // Round its version, as batch norm writes its statistics.
+  const at::Tensor old = (in.to(device()) * scale).sum();
+  stager->offload();
+  EXPECT_EQ(stager->counters().edits_lost, 1);
+  stager->load();
+  EXPECT_ANY_THROW(old.backward());
+  stager->offload();
+}
+
 TEST_F(PinnedModuleStagerGradTest, ABackwardThroughAValueThatWasWrittenBackIsRight) {
   const at::Tensor scale = at::ones({4});
   const at::Tensor in = at::ones({4}).requires_grad_();

@@ -185,6 +185,7 @@ class PinnedModuleStager final : public Stageable {
 
   /// Copies the device's bytes into the masters, behind the work of all users, and blocks the host
   /// until they are there. Nothing if not loaded.
+  /// @throws StateError if user code replaced a managed tensor; nothing was copied.
   /// @throws what the device reports. The component stays loaded; masters of storages whose copy
   ///         failed hold either value.
   void write_back();
