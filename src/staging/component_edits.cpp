@@ -115,9 +115,6 @@ void ComponentMover::copy_back(Parts parts, const std::vector<Groups>& groups) {
 
 void ComponentMover::write_back() {
   if (!is_loaded()) return;
-  if (const std::exception_ptr not_idle = order_copies_behind_users()) {
-    std::rethrow_exception(not_idle);
-  }
   for (const auto& part : parts_) {
     for (std::size_t index = 0; index < part->layout().tensors.size(); ++index) {
       if (part->is_ours(index)) continue;
@@ -125,6 +122,9 @@ void ComponentMover::write_back() {
                        part->layout().tensors[index].path +
                        "' was replaced, moved or reshaped by user code");
     }
+  }
+  if (const std::exception_ptr not_idle = order_copies_behind_users()) {
+    std::rethrow_exception(not_idle);
   }
   std::vector<Groups> groups;
   for (const auto& part : parts_) groups.push_back(groups_with_bytes(part->layout()));
