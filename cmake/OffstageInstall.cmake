@@ -4,13 +4,10 @@ include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
 set(_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/offstage")
-set_target_properties(offstage PROPERTIES EXPORT_NAME offstage)
-if(TARGET offstage_torchscript)
-  set_target_properties(offstage_torchscript PROPERTIES EXPORT_NAME torchscript)
-endif()
-if(TARGET offstage_testing)
-  set_target_properties(offstage_testing PROPERTIES EXPORT_NAME testing)
-endif()
+foreach(_library IN LISTS OFFSTAGE_LIBRARIES)  # offstage_testing is offstage::testing, and so on.
+  string(REGEX REPLACE "^offstage_" "" _name "${_library}")
+  set_target_properties(${_library} PROPERTIES EXPORT_NAME "${_name}")
+endforeach()
 install(TARGETS ${OFFSTAGE_LIBRARIES} EXPORT offstage-targets
   ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT offstage
   LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT offstage

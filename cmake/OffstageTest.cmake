@@ -9,6 +9,9 @@ function(offstage_add_test)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
+  if(OFFSTAGE_SANITIZE)  # Ten times as slow is usual.
+    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 4")
+  endif()
   add_executable(${arg_NAME} ${arg_SOURCES})
   set_target_properties(${arg_NAME} PROPERTIES CXX_EXTENSIONS OFF)
   target_link_libraries(${arg_NAME} PRIVATE

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "decision_figures.hpp"
 #include "retention_ledger.hpp"
 #include "telemetry_warning.hpp"
 
@@ -100,7 +101,7 @@ bool BoundedAllocatorCache::decide_and_release(bool force) {
     if (is_forced_unwinding()) throw;
     record(decision, /*release_failed=*/true, start);
     const std::string cause = current_exception_text();
-    send(EventKind::kReleaseFailed, to_string(decision.reason), cause, 0, {});
+    send(EventKind::kReleaseFailed, to_string(decision.reason), cause);
     throw;
   }
   record(decision, /*release_failed=*/false, start);
@@ -146,7 +147,7 @@ bool BoundedAllocatorCache::read(MemoryFigures& figures) {
   } catch (...) {
     if (is_forced_unwinding()) throw;
     if (is_first_failure(kind)) {
-      send(EventKind::kTelemetryFailed, to_string(kind), detail::telemetry_warning(), 0, {});
+      send(EventKind::kTelemetryFailed, to_string(kind), detail::telemetry_warning());
     }
     return false;
   }
@@ -173,21 +174,22 @@ void BoundedAllocatorCache::record(RetentionDecision& decision, bool release_fai
       oldest_ = (oldest_ + 1) % kept_.size();
     }
   }
-  const std::int64_t cached = decision.figures ? decision.figures->cached() : 0;
-  send(EventKind::kRetentionDecided, to_string(decision.reason), {}, cached, decision.duration);
-}
-
-void BoundedAllocatorCache::send(EventKind kind, std::string_view reason, std::string_view message,
-                                 std::int64_t bytes,
-                                 std::chrono::nanoseconds duration) const noexcept {
   if (sink_ == nullptr) return;
-  sink_->on_event({.kind = kind,
+  const detail::DecisionFigures figures(decision);
+  sink_->on_event({.kind = EventKind::kRetentionDecided,
                    .device = device_,
                    .component = {},
-                   .reason = reason,
-                   .message = message,
-                   .bytes = bytes,
-                   .duration = duration});
+                   .reason = to_string(decision.reason),
+                   .message = {},
+                   .bytes = decision.figures ? decision.figures->cached() : 0,
+                   .duration = decision.duration,
+                   .figures = figures.view()});
+}
+
+void BoundedAllocatorCache::send(EventKind kind, std::string_view reason,
+                                 std::string_view message) const noexcept {
+  if (sink_ == nullptr) return;
+  sink_->on_event({.kind = kind, .device = device_, .reason = reason, .message = message});
 }
 
 OFFSTAGE_NAMESPACE_END

@@ -10,6 +10,8 @@
 #include <c10/core/Device.h>
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -51,7 +53,7 @@ bool HostCacheBound::release_if_needed() {
     if (is_forced_unwinding()) throw;
     record(decision, start);
     const std::string cause = current_exception_text();
-    send(EventKind::kReleaseFailed, to_string(decision.reason), cause, 0, {});
+    send(EventKind::kReleaseFailed, to_string(decision.reason), cause);
     throw;
   }
   record(decision, start);
@@ -86,7 +88,7 @@ std::optional<std::int64_t> HostCacheBound::read_cached() {
       return ++counters_.telemetry_failures == 1;
     }();
     if (is_first) {
-      send(EventKind::kTelemetryFailed, "host_allocator_stats", detail::telemetry_warning(), 0, {});
+      send(EventKind::kTelemetryFailed, "host_allocator_stats", detail::telemetry_warning());
     }
     return std::nullopt;
   }
@@ -105,20 +107,26 @@ void HostCacheBound::record(HostCacheDecision& decision,
     }
     last_ = decision;
   }
-  send(EventKind::kHostCacheDecided, to_string(decision.reason), {}, decision.cached.value_or(0),
-       decision.duration);
-}
-
-void HostCacheBound::send(EventKind kind, std::string_view reason, std::string_view message,
-                          std::int64_t bytes, std::chrono::nanoseconds duration) const noexcept {
   if (sink_ == nullptr) return;
-  sink_->on_event({.kind = kind,
+  // Without figures there is nothing to say but the bound.
+  const std::array<EventFigure, 3> figures{{{"bound", max_cached_bytes_},
+                                            {"released", decision.released ? 1 : 0},
+                                            {"cached", decision.cached.value_or(0)}}};
+  sink_->on_event({.kind = EventKind::kHostCacheDecided,
                    .device = c10::Device(type_),
                    .component = {},
-                   .reason = reason,
-                   .message = message,
-                   .bytes = bytes,
-                   .duration = duration});
+                   .reason = to_string(decision.reason),
+                   .message = {},
+                   .bytes = decision.cached.value_or(0),
+                   .duration = decision.duration,
+                   .figures = std::span(figures).first(decision.cached ? 3 : 2)});
+}
+
+void HostCacheBound::send(EventKind kind, std::string_view reason,
+                          std::string_view message) const noexcept {
+  if (sink_ == nullptr) return;
+  sink_->on_event(
+      {.kind = kind, .device = c10::Device(type_), .reason = reason, .message = message});
 }
 
 OFFSTAGE_NAMESPACE_END

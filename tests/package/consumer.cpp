@@ -6,10 +6,17 @@
 #include <offstage/staging/script_module.hpp>
 #include <offstage/testing/simulator.hpp>
 #endif
+#ifdef CONSUMER_HAS_LOG
+#include <offstage/observe/log_sink.hpp>
+#endif
+#ifdef CONSUMER_HAS_CUDA
+#include <offstage/device/cuda_telemetry.hpp>
+#endif
 
 #include <ATen/ops/ones.h>
 
 #include <cstdio>
+#include <string>
 
 int main(int argc, char** argv) {
   const unsigned long count = (unsigned long)argc;  // -Wold-style-cast
@@ -22,6 +29,13 @@ int main(int argc, char** argv) {
   (void)audit;
 #else
   const c10::Device device(c10::kCPU);
+#endif
+#ifdef CONSUMER_HAS_LOG
+  offstage::LogSink log("consumer");
+  log.on_event({.kind = offstage::EventKind::kGradEnabled});
+#endif
+#ifdef CONSUMER_HAS_CUDA
+  std::printf("telemetry: %s\n", std::string(offstage::CudaTelemetry().name()).c_str());
 #endif
   auto context = offstage::DeviceContext::create(device);
   const at::Tensor weight = at::ones({narrowed});

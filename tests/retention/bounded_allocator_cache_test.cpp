@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -104,6 +105,25 @@ TEST_F(BoundedAllocatorCacheTest, EveryDecisionIsAnEventWithReasonAndCachedBytes
   EXPECT_EQ(events[1].bytes, 40);
   EXPECT_EQ(events[2].reason, "forced");
   EXPECT_EQ(events[2].bytes, 0);
+}
+
+TEST_F(BoundedAllocatorCacheTest, TheEventOfADecisionHasAllThatItWasDecidedFrom) {
+  const StagedBytesToken staged = cache.attach(7);
+  telemetry->set_figures({.allocator = {.reserved = 60, .allocated = 20, .inactive_split = 5},
+                          .device = {.free = 30, .total = 100}});
+  cache.release_if_needed();
+  const std::map<std::string, std::int64_t> expected{
+      {"cached", 40}, {"releasable", 35}, {"reserved", 60},      {"allocated", 20},
+      {"free", 30},   {"total", 100},     {"inactive_split", 5}, {"bound", 25},
+      {"peak", 0},    {"staged", 7},      {"released", 1}};
+  EXPECT_EQ(sink->events()[0].figures, expected);
+}
+
+TEST_F(BoundedAllocatorCacheTest, TheEventOfAForcedDecisionHasNoFiguresThatWereNotRead) {
+  cache.release_if_needed(/*force=*/true);
+  const std::map<std::string, std::int64_t> expected{
+      {"bound", 0}, {"peak", 0}, {"staged", 0}, {"released", 1}};
+  EXPECT_EQ(sink->events()[0].figures, expected);
 }
 
 TEST_F(BoundedAllocatorCacheTest, CountsDecisionsByReason) {

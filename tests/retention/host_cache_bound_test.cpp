@@ -6,7 +6,9 @@
 #include <offstage/base/error.hpp>
 #include <offstage/retention/host_cache_bound.hpp>
 
+#include <cstdint>
 #include <latch>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -71,6 +73,9 @@ TEST_F(HostCacheBoundTest, CountsForItselfAndTellsItsOwnEvent) {
   EXPECT_EQ(events[0].device, c10::Device(kType));
   EXPECT_EQ(events[1].reason, "cached_over_bound");
   EXPECT_EQ(events[1].bytes, 300);
+  const std::map<std::string, std::int64_t> figures{
+      {"cached", 300}, {"bound", 100}, {"released", 1}};
+  EXPECT_EQ(events[1].figures, figures);
 }
 
 TEST_F(HostCacheBoundTest, FiguresThatCannotBeReadReleaseAndWarnOnce) {
@@ -80,6 +85,8 @@ TEST_F(HostCacheBoundTest, FiguresThatCannotBeReadReleaseAndWarnOnce) {
   EXPECT_EQ(bound.last_decision()->reason, RetentionReason::kTelemetryFailed);
   EXPECT_FALSE(bound.last_decision()->cached.has_value());
   EXPECT_EQ(bound.counters().telemetry_failures, 2);
+  const std::map<std::string, std::int64_t> figures{{"bound", 100}, {"released", 1}};
+  EXPECT_EQ(sink->events(EventKind::kHostCacheDecided)[0].figures, figures);
   ASSERT_EQ(sink->count(EventKind::kTelemetryFailed), 1U);
   EXPECT_EQ(sink->events(EventKind::kTelemetryFailed)[0].reason, "host_allocator_stats");
   EXPECT_EQ(sink->events(EventKind::kTelemetryFailed)[0].message,

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
+#include <cstdint>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,14 +20,18 @@ TEST(RecordingSinkTest, KeepsItsOwnCopyOfEverything) {
   RecordingSink sink;
   {
     std::string borrowed = "text_encoder";
+    std::string name = "bound";
+    const std::array<EventFigure, 1> figures{{{name, 25}}};
     sink.on_event({.kind = EventKind::kReleaseFailed,
                    .device = c10::Device(c10::DeviceType::CUDA, 1),
                    .component = borrowed,
                    .reason = "forced",
                    .message = "cause",
                    .bytes = 7,
-                   .duration = std::chrono::nanoseconds(9)});
+                   .duration = std::chrono::nanoseconds(9),
+                   .figures = figures});
     borrowed.assign(borrowed.size(), 'x');
+    name.assign(name.size(), 'x');
   }
   ASSERT_EQ(sink.events().size(), 1U);
   const testing::RecordedEvent event = sink.events()[0];
@@ -35,6 +42,7 @@ TEST(RecordingSinkTest, KeepsItsOwnCopyOfEverything) {
   EXPECT_EQ(event.message, "cause");
   EXPECT_EQ(event.bytes, 7);
   EXPECT_EQ(event.duration.count(), 9);
+  EXPECT_EQ(event.figures, (std::map<std::string, std::int64_t>{{"bound", 25}}));
 }
 
 TEST(RecordingSinkTest, SelectsByKindInTheOrderOfArrival) {

@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 OFFSTAGE_NAMESPACE_BEGIN
@@ -18,8 +19,9 @@ OFFSTAGE_NAMESPACE_BEGIN
 enum class EventKind : std::uint8_t {
   kComponentLoaded,      ///< A component's copy to the device was queued. `bytes`: its bytes.
   kComponentOffloaded,   ///< A component was bound back to its masters. `bytes`: its bytes.
-  kRetentionDecided,     ///< A cache decision was taken; `reason` tells which way and why.
-  kHostCacheDecided,     ///< The same for idle pinned host memory. `bytes`: cached.
+  kRetentionDecided,     ///< A cache decision was taken; `reason` tells which way and why,
+                         ///< `figures` from what. `bytes`: cached, 0 if not known.
+  kHostCacheDecided,     ///< The same for idle pinned host memory.
   kTelemetryFailed,      ///< First unreadable figure of a device and kind; `message`: the cause and
                          ///< what it costs.
   kReleaseFailed,        ///< Releasing the allocator's cache failed; `message`: the cause.
@@ -71,15 +73,25 @@ enum class EventKind : std::uint8_t {
   return "unknown";
 }
 
+/// A number that goes with an event, under a stable name such as "bound". Bytes, if the name does
+/// not say otherwise.
+struct EventFigure {
+  std::string_view name = {};
+  std::int64_t value = 0;
+
+  bool operator==(const EventFigure&) const = default;
+};
+
 /// One thing that happened. The views are borrowed: copy them to keep them beyond the call.
 struct Event {
   EventKind kind = EventKind::kErrorDropped;
   c10::Device device = c10::Device(c10::DeviceType::CPU);
-  std::string_view component = {};      ///< Name of the component; empty where there is none.
-  std::string_view reason = {};         ///< Stable short word, such as a retention reason.
-  std::string_view message = {};        ///< For people; empty where the kind says it all.
-  std::int64_t bytes = 0;               ///< Meaning by kind; 0 where there is none.
-  std::chrono::nanoseconds duration{};  ///< Host time the operation took.
+  std::string_view component = {};            ///< Name of the component; empty where there is none.
+  std::string_view reason = {};               ///< Stable short word, such as a retention reason.
+  std::string_view message = {};              ///< For people; empty where the kind says it all.
+  std::int64_t bytes = 0;                     ///< Meaning by kind; 0 where there is none.
+  std::chrono::nanoseconds duration{};        ///< Host time the operation took.
+  std::span<const EventFigure> figures = {};  ///< What it was decided from. Each name occurs once.
 };
 
 OFFSTAGE_NAMESPACE_END

@@ -111,8 +111,7 @@ class BoundedAllocatorCache {
   bool is_first_failure(TelemetryKind kind) noexcept;
   void record(RetentionDecision& decision, bool release_failed,
               std::chrono::steady_clock::time_point start) noexcept;
-  void send(EventKind kind, std::string_view reason, std::string_view message, std::int64_t bytes,
-            std::chrono::nanoseconds duration) const noexcept;
+  void send(EventKind kind, std::string_view reason, std::string_view message) const noexcept;
 
   const c10::Device device_;
   const std::shared_ptr<TelemetryBackend> backend_;

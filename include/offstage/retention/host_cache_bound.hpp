@@ -76,8 +76,7 @@ class HostCacheBound {
  private:
   [[nodiscard]] std::optional<std::int64_t> read_cached();
   void record(HostCacheDecision& decision, std::chrono::steady_clock::time_point start) noexcept;
-  void send(EventKind kind, std::string_view reason, std::string_view message, std::int64_t bytes,
-            std::chrono::nanoseconds duration) const noexcept;
+  void send(EventKind kind, std::string_view reason, std::string_view message) const noexcept;
 
   const c10::DeviceType type_;
   const std::int64_t max_cached_bytes_;

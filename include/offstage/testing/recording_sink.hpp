@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@ struct RecordedEvent {
   std::string message;
   std::int64_t bytes = 0;
   std::chrono::nanoseconds duration{};
+  std::map<std::string, std::int64_t> figures;
 };
 
 /// Keeps a copy of every event, in the order of arrival.
@@ -40,13 +42,18 @@ class RecordingSink final : public EventSink {
   void on_event(const Event& event) noexcept override {
     try {
       const std::lock_guard lock(mutex_);
-      events_.push_back({.kind = event.kind,
-                         .device = event.device,
-                         .component = std::string(event.component),
-                         .reason = std::string(event.reason),
-                         .message = std::string(event.message),
-                         .bytes = event.bytes,
-                         .duration = event.duration});
+      RecordedEvent& recorded =
+          events_.emplace_back(RecordedEvent{.kind = event.kind,
+                                             .device = event.device,
+                                             .component = std::string(event.component),
+                                             .reason = std::string(event.reason),
+                                             .message = std::string(event.message),
+                                             .bytes = event.bytes,
+                                             .duration = event.duration,
+                                             .figures = {}});
+      for (const EventFigure& figure : event.figures) {
+        recorded.figures.emplace(figure.name, figure.value);
+      }
     } catch (...) {
       // Out of memory: a sink must not throw. The test that misses the event will say so.
     }

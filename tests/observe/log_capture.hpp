@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace offstage {
+
+/// A logger of spdlog, registered under a name for the lifetime of this object, whose lines can be
+/// read. It includes nothing of spdlog: see src/observe/log_output.hpp.
+class LogCapture {
+ public:
+  explicit LogCapture(const std::string& name);
+  LogCapture(const LogCapture&) = delete;
+  LogCapture& operator=(const LogCapture&) = delete;
+  ~LogCapture();
+
+  /// Lines so far, each as "level: text".
+  [[nodiscard]] std::vector<std::string> lines() const;
+
+  /// From now on writing a line throws.
+  void break_down();
+
+  [[nodiscard]] static bool is_registered(const std::string& name);
+  static void forget(const std::string& name);
+
+ private:
+  struct State;
+  std::string name_;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace offstage
