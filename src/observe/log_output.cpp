@@ -23,20 +23,19 @@ spdlog::level::level_enum to_spdlog(LogLevel level) noexcept {
   return spdlog::level::off;
 }
 
-std::shared_ptr<spdlog::logger> find_or_make(const std::string& name) {
-  if (auto found = spdlog::get(name)) return found;
+// In this order: between a look and the making of a logger another thread could make it.
+std::shared_ptr<spdlog::logger> make_or_find(const std::string& name) {
   try {
     return spdlog::stderr_logger_mt(name);
   } catch (const spdlog::spdlog_ex&) {
-    // Another thread was faster, or there is another reason.
     if (auto found = spdlog::get(name)) return found;
-    throw;
+    throw;  // There is another reason.
   }
 }
 
 }  // namespace
 
-LogOutput::LogOutput(const std::string& name) : logger_(find_or_make(name)) {}
+LogOutput::LogOutput(const std::string& name) : logger_(make_or_find(name)) {}
 
 bool LogOutput::wants(LogLevel level) const noexcept {
   return logger_->should_log(to_spdlog(level));

@@ -38,6 +38,11 @@ void LogCapture::break_down() {
   state_->is_broken = true;
 }
 
+std::string LogCapture::level() const {
+  const auto level = spdlog::level::to_string_view(spdlog::get(name_)->level());
+  return {level.data(), level.size()};
+}
+
 bool LogCapture::is_registered(const std::string& name) {
   return spdlog::get(name) != nullptr;
 }

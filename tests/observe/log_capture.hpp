@@ -22,6 +22,9 @@ class LogCapture {
   /// From now on writing a line throws.
   void break_down();
 
+  /// The logger's own threshold, as spdlog spells it.
+  [[nodiscard]] std::string level() const;
+
   [[nodiscard]] static bool is_registered(const std::string& name);
   static void forget(const std::string& name);
 

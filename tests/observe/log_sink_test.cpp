@@ -87,6 +87,7 @@ TEST(LogSinkTest, TheLevelCanBeRaisedToNothing) {
   sink.on_event({.kind = EventKind::kErrorDropped});
   EXPECT_THAT(capture.lines(), ElementsAre("error: error_dropped"));
   sink.set_level(LogLevel::kOff);
+  EXPECT_EQ(capture.level(), "off");
   sink.on_event({.kind = EventKind::kErrorDropped});
   EXPECT_EQ(capture.lines().size(), 1U);
 }

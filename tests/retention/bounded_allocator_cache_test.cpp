@@ -117,6 +117,9 @@ TEST_F(BoundedAllocatorCacheTest, TheEventOfADecisionHasAllThatItWasDecidedFrom)
       {"free", 30},   {"total", 100},     {"inactive_split", 5}, {"bound", 25},
       {"peak", 0},    {"staged", 7},      {"released", 1}};
   EXPECT_EQ(sink->events()[0].figures, expected);
+  telemetry->set_figures(figures(10, 0, 80));
+  cache.release_if_needed();
+  EXPECT_EQ(sink->events()[1].figures.at("released"), 0);
 }
 
 TEST_F(BoundedAllocatorCacheTest, TheEventOfAForcedDecisionHasNoFiguresThatWereNotRead) {
