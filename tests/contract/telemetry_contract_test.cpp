@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../device/fake_device_allocator.hpp"
 #include "../device/fake_device_module.hpp"
+#include "allocator_figures.hpp"
 #include "telemetry_contract.hpp"
 
 #include <offstage/device/generic_telemetry.hpp>
@@ -9,7 +10,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstddef>
 #include <memory>
 
 namespace offstage {
@@ -43,30 +43,8 @@ TelemetryUnderTest module() {
           .releases = [=] { return inner->fake.calls().release_cached; }};
 }
 
-void set_allocator_figures(FakeDeviceAllocator& allocator, const MemoryFigures& figures) {
-  constexpr auto kAggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  allocator.stats.reserved_bytes[kAggregate].current = figures.allocator.reserved;
-  allocator.stats.allocated_bytes[kAggregate].current = figures.allocator.allocated;
-  allocator.stats.inactive_split_bytes[kAggregate].current = figures.allocator.inactive_split;
-  allocator.memory = {static_cast<size_t>(figures.device.free),
-                      static_cast<size_t>(figures.device.total)};
-}
-
-// LibTorch's allocator interface has no words for "not known" but wrong figures and an exception.
 TelemetryUnderTest generic() {
-  FakeDeviceAllocator* const allocator = &installed_allocator();
-  allocator->releases = 0;
-  allocator->has_memory_info = true;
-  return {.backend = std::make_shared<GenericTelemetry>(),
-          .device = kPlugIn,
-          .set_figures =
-              [=](const MemoryFigures& figures) { set_allocator_figures(*allocator, figures); },
-          .break_figures =
-              [=] {
-                set_allocator_figures(*allocator, {.allocator = {.reserved = 0, .allocated = 1}});
-                allocator->has_memory_info = false;
-              },
-          .releases = [=] { return allocator->releases; }};
+  return under_test(installed_allocator(), std::make_shared<GenericTelemetry>(), kPlugIn);
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, TelemetryContract,

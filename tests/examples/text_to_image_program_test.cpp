@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs the program itself.
+#include "../support/program_test.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <string>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <vector>
 
 namespace text_to_image {
@@ -23,39 +20,17 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
+using Result = offstage::ProgramResult;
 
-struct Result {
-  int code = -1;
-  std::string out;
-  std::string error;
-};
-
-class ProgramTest : public ::testing::Test {
+class TextToImageProgramTest : public offstage::ProgramTest {
  protected:
-  ProgramTest() { fs::create_directories(folder_); }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  fs::path file(const std::string& name) const { return folder_ / name; }
-
   /// Runs with a small picture, unless the arguments say otherwise.
   Result run(const std::string& arguments) const {
-    const fs::path error = file("error.txt");
     std::string command = std::string(TEXT_TO_IMAGE_PROGRAM) + " " + arguments;
     if (arguments.find("--output") == std::string::npos) {
       command += " --output " + file("x.png").string();
     }
-    command += " 2> " + error.string();
-    Result result;
-    FILE* const pipe = ::popen(command.c_str(), "r");
-    std::array<char, 4096> buffer{};
-    while (const auto got = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
-      result.out.append(buffer.data(), got);
-    }
-    const int status = ::pclose(pipe);
-    if (WIFEXITED(status)) result.code = WEXITSTATUS(status);
-    std::ifstream stream(error);
-    result.error.assign(std::istreambuf_iterator<char>(stream), {});
-    return result;
+    return run_command(command);
   }
 
   /// A run that must fail with one line on stderr and nothing on stdout.
@@ -80,22 +55,18 @@ class ProgramTest : public ::testing::Test {
     fs::copy(TEXT_TO_IMAGE_WEIGHTS, copy);
     return copy;
   }
-
- private:
-  fs::path folder_ =
-      fs::temp_directory_path() / ("text_to_image_program_" + std::to_string(::getpid()));
 };
 
 const std::string kQuick = "--steps 2 --threads 1 --prompt 'a red circle on a blue background' ";
 
-TEST_F(ProgramTest, DrawsOnTheCpu) {
+TEST_F(TextToImageProgramTest, DrawsOnTheCpu) {
   const auto report = report_of(kQuick + "--device cpu");
   EXPECT_EQ(report["device"], "cpu (nothing to stage)");
   EXPECT_EQ(report["sha256"].get<std::string>().size(), 64U);
   EXPECT_GT(fs::file_size(file("x.png")), 100U);
 }
 
-TEST_F(ProgramTest, DrawsTheSamePicturesStagedWhereTheResidentPipelineRunsOutOfMemory) {
+TEST_F(TextToImageProgramTest, DrawsTheSamePicturesStagedWhereTheResidentPipelineRunsOutOfMemory) {
   const auto report = report_of("--steps 2 --threads 1 --device sim --verify-staging");
   EXPECT_EQ(report["verified"], true);
   EXPECT_EQ(report["identical"], true);
@@ -123,14 +94,14 @@ TEST_F(ProgramTest, DrawsTheSamePicturesStagedWhereTheResidentPipelineRunsOutOfM
   }
 }
 
-TEST_F(ProgramTest, LoadsInPiecesWhereOneCopyWouldNotFit) {
+TEST_F(TextToImageProgramTest, LoadsInPiecesWhereOneCopyWouldNotFit) {
   const auto report = report_of(kQuick + "--device sim --capacity 10MiB");
   EXPECT_EQ(report["identical"], true);
   EXPECT_EQ(report["components"][1]["retries"], 1);
   EXPECT_LE(report["staged_peak"], report["capacity"]);
 }
 
-TEST_F(ProgramTest, KeepsAComponentResidentThatThePolicyNames) {
+TEST_F(TextToImageProgramTest, KeepsAComponentResidentThatThePolicyNames) {
   const auto report =
       report_of(kQuick + R"(--device sim --dlo-offload-components '{"text_encoder": false}')");
   EXPECT_EQ(report["components"][0]["residence"], "resident");
@@ -140,7 +111,7 @@ TEST_F(ProgramTest, KeepsAComponentResidentThatThePolicyNames) {
   EXPECT_EQ(report["identical"], true);
 }
 
-TEST_F(ProgramTest, ObeysTheRetentionPolicy) {
+TEST_F(TextToImageProgramTest, ObeysTheRetentionPolicy) {
   const auto never = report_of(kQuick + "--device sim --retention never");
   const auto always = report_of(kQuick + "--device sim --retention always");
   for (std::size_t i = 0; i < 3; ++i) {
@@ -150,7 +121,7 @@ TEST_F(ProgramTest, ObeysTheRetentionPolicy) {
   EXPECT_EQ(never["sha256"], always["sha256"]);
 }
 
-TEST_F(ProgramTest, PrintsWhatTheMovesCost) {
+TEST_F(TextToImageProgramTest, PrintsWhatTheMovesCost) {
   const Result result = run(kQuick + "--device sim");
   EXPECT_EQ(result.code, 0);
   EXPECT_THAT(result.out, AllOf(HasSubstr("OUT OF MEMORY"), HasSubstr("identical, byte for byte"),
@@ -158,7 +129,7 @@ TEST_F(ProgramTest, PrintsWhatTheMovesCost) {
                                 HasSubstr("simulated accelerator")));
 }
 
-TEST_F(ProgramTest, NamesTheSmallestCapacityThatWorks) {
+TEST_F(TextToImageProgramTest, NamesTheSmallestCapacityThatWorks) {
   const std::string error = error_of(kQuick + "--device sim --capacity 2MiB");
   EXPECT_THAT(error, HasSubstr("too small"));
   const std::string key = "the smallest that works is ";
@@ -171,7 +142,7 @@ TEST_F(ProgramTest, NamesTheSmallestCapacityThatWorks) {
   EXPECT_EQ(run(kQuick + "--device sim --capacity " + std::to_string(less) + "MiB").code, 1);
 }
 
-TEST_F(ProgramTest, ReportsTheRaceThatAMissingWaitMakes) {
+TEST_F(TextToImageProgramTest, ReportsTheRaceThatAMissingWaitMakes) {
   const std::string error = error_of(kQuick + "--device sim --break drop-wait=1");
   EXPECT_THAT(error, HasSubstr("race: 'aten::"));
   EXPECT_THAT(error, HasSubstr("which 'copy to the device' (sim:0 stream"));
@@ -179,7 +150,7 @@ TEST_F(ProgramTest, ReportsTheRaceThatAMissingWaitMakes) {
   EXPECT_THAT(error_of(kQuick + "--device sim --break drop-record=2"), HasSubstr("race: 'free'"));
 }
 
-TEST_F(ProgramTest, RefusesToBreakWhatIsNotThere) {
+TEST_F(TextToImageProgramTest, RefusesToBreakWhatIsNotThere) {
   EXPECT_THAT(error_of(kQuick + "--device sim --break drop-copy=1"), HasSubstr("'drop-copy=1'"));
   EXPECT_THAT(error_of(kQuick + "--device sim --break drop-wait=0"), HasSubstr("from 1 on"));
   EXPECT_THAT(error_of(kQuick + "--device cpu --break drop-wait=1"), HasSubstr("simulated"));
@@ -187,12 +158,12 @@ TEST_F(ProgramTest, RefusesToBreakWhatIsNotThere) {
               HasSubstr("makes only 6 calls"));
 }
 
-TEST_F(ProgramTest, NamesAnUnknownWordAndTheKnownOnes) {
+TEST_F(TextToImageProgramTest, NamesAnUnknownWordAndTheKnownOnes) {
   EXPECT_THAT(error_of("--prompt 'a red hexagon'"),
               AllOf(HasSubstr("unknown word 'hexagon'"), HasSubstr("circle")));
 }
 
-TEST_F(ProgramTest, RefusesPoliciesThatAreMalformedOrNameWhatIsNotThere) {
+TEST_F(TextToImageProgramTest, RefusesPoliciesThatAreMalformedOrNameWhatIsNotThere) {
   const std::string flag = kQuick + "--device cpu --dlo-offload-components ";
   EXPECT_THAT(error_of(flag + R"('{"text_encoder": 0}')"), HasSubstr("/text_encoder"));
   EXPECT_THAT(error_of(flag + "'[]'"), HasSubstr("object"));
@@ -203,12 +174,12 @@ TEST_F(ProgramTest, RefusesPoliciesThatAreMalformedOrNameWhatIsNotThere) {
   EXPECT_THAT(error_of(flag + R"('{"transformer": false}')"), HasSubstr("transformer"));
 }
 
-TEST_F(ProgramTest, SaysWhichWeightsAreMissing) {
+TEST_F(TextToImageProgramTest, SaysWhichWeightsAreMissing) {
   EXPECT_THAT(error_of(kQuick + "--device cpu --weights " + file("none").string()),
               AllOf(HasSubstr("text_encoder.safetensors"), HasSubstr("cannot be opened")));
 }
 
-TEST_F(ProgramTest, SaysThatWeightsAreTruncatedWithBothSizes) {
+TEST_F(TextToImageProgramTest, SaysThatWeightsAreTruncatedWithBothSizes) {
   const fs::path weights = own_weights();
   const auto size = fs::file_size(weights / "transformer.safetensors");
   fs::resize_file(weights / "transformer.safetensors", size - 1);
@@ -217,7 +188,7 @@ TEST_F(ProgramTest, SaysThatWeightsAreTruncatedWithBothSizes) {
                     HasSubstr(std::to_string(size)), HasSubstr(std::to_string(size - 1))));
 }
 
-TEST_F(ProgramTest, RefusesWeightsOfAnotherComponent) {
+TEST_F(TextToImageProgramTest, RefusesWeightsOfAnotherComponent) {
   const fs::path weights = own_weights();
   fs::copy_file(weights / "text_encoder.safetensors", weights / "vae_decoder.safetensors",
                 fs::copy_options::overwrite_existing);
@@ -225,17 +196,17 @@ TEST_F(ProgramTest, RefusesWeightsOfAnotherComponent) {
               AllOf(HasSubstr("vae_decoder.safetensors"), HasSubstr("is not in the file")));
 }
 
-TEST_F(ProgramTest, SaysThatTheOutputCannotBeWrittenBeforeItDraws) {
+TEST_F(TextToImageProgramTest, SaysThatTheOutputCannotBeWrittenBeforeItDraws) {
   EXPECT_THAT(error_of(kQuick + "--device cpu --output /nonexistent/x.png"),
               HasSubstr("cannot write '/nonexistent/x.png'"));
 }
 
-TEST_F(ProgramTest, RefusesACapacityThatIsNoSizeOrNotOfASimulation) {
+TEST_F(TextToImageProgramTest, RefusesACapacityThatIsNoSizeOrNotOfASimulation) {
   EXPECT_THAT(error_of(kQuick + "--device sim --capacity many"), HasSubstr("'many'"));
   EXPECT_THAT(error_of(kQuick + "--device cpu --capacity 27MiB"), HasSubstr("simulated"));
 }
 
-TEST_F(ProgramTest, RefusesUnknownFlagsAndValues) {
+TEST_F(TextToImageProgramTest, RefusesUnknownFlagsAndValues) {
   EXPECT_THAT(error_of("--colour"), HasSubstr("--colour"));
   EXPECT_THAT(error_of("--device tpu"), HasSubstr("tpu"));
   EXPECT_THAT(error_of("--retention sometimes"), HasSubstr("sometimes"));
@@ -248,7 +219,7 @@ TEST_F(ProgramTest, RefusesUnknownFlagsAndValues) {
   EXPECT_THAT(error_of("--evaluate --prompt circle"), HasSubstr("--prompt"));
 }
 
-TEST_F(ProgramTest, RefusesWeightsThatAreNoNumbers) {
+TEST_F(TextToImageProgramTest, RefusesWeightsThatAreNoNumbers) {
   const fs::path weights = own_weights();
   const auto file = weights / "transformer.safetensors";
   std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
@@ -260,13 +231,13 @@ TEST_F(ProgramTest, RefusesWeightsThatAreNoNumbers) {
               HasSubstr("not made of numbers"));
 }
 
-TEST_F(ProgramTest, SaysThatItsReportCannotBeWritten) {
+TEST_F(TextToImageProgramTest, SaysThatItsReportCannotBeWritten) {
   const Result result = run(kQuick + "--device cpu --json > /dev/full");
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.error, HasSubstr("standard output"));
 }
 
-TEST_F(ProgramTest, ExplainsItsFlags) {
+TEST_F(TextToImageProgramTest, ExplainsItsFlags) {
   const Result result = run("--help");
   EXPECT_EQ(result.code, 0);
   for (const char* flag :

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights that the body writes on the device.
-#include "staging_fixture.hpp"
+#include "edits_fixture.hpp"
 
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
@@ -14,17 +14,7 @@ using testing::FaultPoint;
 using testing::FaultWhen;
 using ::testing::HasSubstr;
 
-class PinnedModuleStagerEditsTest : public StagingTest {
- protected:
-  /// Three tensors of one storage each; the second is written on the device.
-  std::vector<NamedTensor> tensors = numbered_tensors(3, 300);
-
-  std::shared_ptr<PinnedModuleStager> make(EditPolicy edits) {
-    return stage(tensors, {.name = "vae", .edits = edits});
-  }
-  void edit() { tensors[1].tensor.add_(10); }
-  float value(std::size_t index) const { return tensors[index].tensor.cpu()[7].item<float>(); }
-};
+class PinnedModuleStagerEditsTest : public EditsTest {};
 
 // cases C36 (an edit is kept, refused or lost as the policy says) and P05
 TEST_F(PinnedModuleStagerEditsTest, IgnoredEditsAreLostWithoutACheck) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors that get new values by a call, in the masters and on the device.
-#include "staging_fixture.hpp"
+#include "edits_fixture.hpp"
 
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
@@ -13,17 +13,7 @@ using testing::FaultPoint;
 using testing::FaultWhen;
 using ::testing::HasSubstr;
 
-class PinnedModuleStagerUpdateTest : public StagingTest {
- protected:
-  /// Three tensors of one storage each; the second may be written on the device too.
-  std::vector<NamedTensor> tensors = numbered_tensors(3, 300);
-
-  std::shared_ptr<PinnedModuleStager> make(EditPolicy edits) {
-    return stage(tensors, {.name = "vae", .edits = edits});
-  }
-  void edit() { tensors[1].tensor.add_(10); }
-  float value(std::size_t index) const { return tensors[index].tensor.cpu()[7].item<float>(); }
-};
+class PinnedModuleStagerUpdateTest : public EditsTest {};
 
 TEST_F(PinnedModuleStagerUpdateTest, AnUpdateWhileOffloadedArrivesOnTheDeviceAtTheNextLoad) {
   const auto stager = make(EditPolicy::kReject);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs the program on archives that are written here.
+#include "../support/program_test.hpp"
+
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
 #include <torch/csrc/jit/api/module.h>
@@ -11,15 +13,10 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <vector>
 
 namespace offstage::tools {
@@ -31,35 +28,13 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
+using Result = ProgramResult;
 using torch::jit::Module;
 
-struct Result {
-  int code = -1;
-  std::string out;
-  std::string error;
-};
-
-class DoctorTest : public ::testing::Test {
+class DoctorTest : public ProgramTest {
  protected:
-  DoctorTest() { fs::create_directories(folder_); }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  fs::path file(const std::string& name) const { return folder_ / name; }
-
   Result run(const std::string& arguments) const {
-    const fs::path error = file("error.txt");
-    FILE* const pipe =
-        ::popen((OFFSTAGE_DOCTOR " " + arguments + " 2> " + error.string()).c_str(), "r");
-    Result result;
-    std::array<char, 4096> buffer{};
-    while (const auto got = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
-      result.out.append(buffer.data(), got);
-    }
-    const int status = ::pclose(pipe);
-    if (WIFEXITED(status)) result.code = WEXITSTATUS(status);
-    std::ifstream stream(error);
-    result.error.assign(std::istreambuf_iterator<char>(stream), {});
-    return result;
+    return run_command(OFFSTAGE_DOCTOR " " + arguments);
   }
 
   /// A run that must fail with status 2, a message on stderr, and nothing on stdout.
@@ -105,9 +80,6 @@ class DoctorTest : public ::testing::Test {
     for (const json& finding : findings) names.push_back(finding.at("kind"));
     return names;
   }
-
- private:
-  fs::path folder_ = fs::temp_directory_path() / ("offstage_doctor_" + std::to_string(::getpid()));
 };
 
 TEST_F(DoctorTest, FindsAPlainModuleHealthy) {
