@@ -46,8 +46,7 @@ DeviceContext::DeviceContext(c10::Device device, DeviceContextOptions options)
                      : TelemetryRegistry().resolve(device_.type())),
       sink_(std::move(options.sink)),
       capture_probe_(std::move(options.capture_probe)),
-      pinned_ledger_(options.pinned_ledger ? std::move(options.pinned_ledger)
-                                           : PinnedLedger::of_process()),
+      pinned_ledger_(options.pinned_ledger ? options.pinned_ledger : PinnedLedger::of_process()),
       process_id_(::getpid()) {}
 
 std::shared_ptr<DeviceContext> DeviceContext::create(c10::Device device,

@@ -35,8 +35,7 @@ using torch::jit::Stack;
 // Operations that make their result as large as their operands before they reduce it.
 bool needs_a_result_of_its_own(const c10::OperatorHandle& op) {
   const std::string_view name = op.schema().name();
-  return (name == "aten::mse_loss" || name == "aten::smooth_l1_loss") &&
-         op.schema().overload_name() == "out";
+  return name == "aten::mse_loss" || name == "aten::smooth_l1_loss";
 }
 
 // One operation of the program on one device.
@@ -80,8 +79,8 @@ class Call {
   }
 
  private:
-  // True if the shape of every result is known before the computation. Empty `out` arguments get
-  // the shape that they will have, and results that are new tensors are made.
+  // True if the shape of every result is known before the computation. `out` arguments get the
+  // shape that they will have, and results that are new tensors are made.
   bool can_be_queued() {
     const auto& schema = op_.schema();
     const auto written = std::ranges::count_if(schema.returns(), &is_written);
@@ -142,8 +141,9 @@ class Call {
       if (!arguments_[i].isTensor()) return false;
       const at::Tensor& argument = arguments_[i].toTensor();
       const at::Tensor& shape = meta[i].toTensor();
-      if (argument.sizes() == shape.sizes()) continue;
-      if (argument.numel() != 0 || !shape.is_contiguous()) return false;
+      const bool fits = argument.sizes() == shape.sizes();
+      if (fits && argument.strides() == shape.strides()) continue;
+      if (fits || !shape.is_contiguous()) return false;  // The kernel chooses another layout.
       at::_ops::resize_::call(argument, c10::fromIntArrayRefSlow(shape.sizes()), std::nullopt);
       describe();
     }
@@ -240,7 +240,7 @@ class Call {
                             result.scalar_type() == targets[i].scalar_type(),
                         "simulated accelerator: ", op.operator_name(), " returned ", result.sizes(),
                         " instead of ", targets[i].sizes());
-            if (result.numel() != 0) copy_on_worker(targets[i], result);
+            copy_on_worker(targets[i], result);
           }
           computed->clear();
         },
@@ -251,14 +251,16 @@ class Call {
 
   void run_and_wait(Stack& stack) {
     Stack operands = ValueMapper(at::kCPU, to_operand)(arguments_);
-    // An alias cannot grow: an empty `out` gets memory of its own, which is copied back.
+    // An alias cannot grow: an `out` has memory of its own, which is copied back.
     const auto& schema = op_.schema();
+    const auto has_own_memory = [&](std::size_t i) {
+      const c10::Argument& argument = schema.arguments()[i];
+      return argument.is_out() && arguments_[i].isTensor();
+    };
     for (std::size_t i = 0; i < operands.size(); ++i) {
-      if (!is_written(schema.arguments()[i]) || !operands[i].isTensor()) continue;
+      if (!has_own_memory(i)) continue;
       const at::Tensor& operand = operands[i].toTensor();
-      if (operand.numel() == 0) {
-        operands[i] = at::Tensor(at::detail::empty_cpu(operand.sizes(), operand.scalar_type()));
-      }
+      operands[i] = at::Tensor(at::detail::empty_cpu(operand.sizes(), operand.scalar_type()));
     }
     Stack results;
     Runtime::get().monitor().submit_and_wait(
@@ -268,11 +270,12 @@ class Call {
     Runtime::get().throw_errors(index_);
 
     for (std::size_t i = 0; i < operands.size(); ++i) {
-      if (!is_written(schema.arguments()[i]) || !operands[i].isTensor()) continue;
+      if (!has_own_memory(i)) continue;
       const at::Tensor& argument = arguments_[i].toTensor();
       const at::Tensor& operand = operands[i].toTensor();
-      if (argument.numel() != 0 || operand.numel() == 0) continue;
-      at::_ops::resize_::call(argument, c10::fromIntArrayRefSlow(operand.sizes()), std::nullopt);
+      if (argument.sizes() != operand.sizes()) {
+        at::_ops::resize_::call(argument, c10::fromIntArrayRefSlow(operand.sizes()), std::nullopt);
+      }
       enqueue_copy(argument, operand);
     }
     ValueMapper to_device(c10::Device(kSimulated, index_),
@@ -297,7 +300,6 @@ class Call {
   }
 
   void enqueue_copy(const at::Tensor& to, const at::Tensor& from) {
-    if (from.numel() == 0) return;
     // A part of the operation, which has had its cost.
     Work work{.name = op_.schema().name(),
               .engine = Engine::kNone,

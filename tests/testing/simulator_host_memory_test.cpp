@@ -47,6 +47,16 @@ TEST_F(SimulatorHostMemoryTest, PinningRegistersExactlyTheRange) {
   memory_->free(data, 10'000);
 }
 
+TEST_F(SimulatorHostMemoryTest, TheAllocatorClonesWholeBlocks) {
+  at::HostAllocator& allocator = *at::getHostAllocator(c10::DeviceType::PrivateUse1);
+  const at::Tensor bytes = pinned_bytes(1000);
+  for (int i = 0; i < 1000; ++i) {
+    bytes.mutable_data_ptr<std::uint8_t>()[i] = static_cast<std::uint8_t>(i % 251);
+  }
+  const c10::DataPtr clone = allocator.clone(bytes.data_ptr(), 1000);
+  EXPECT_EQ(std::memcmp(clone.get(), bytes.data_ptr(), 1000), 0);
+}
+
 TEST_F(SimulatorHostMemoryTest, OverlappingAndUnknownRangesAreRefused) {
   auto* const data = static_cast<std::byte*>(memory_->allocate(8192));
   memory_->pin(data, 4096);

@@ -127,6 +127,32 @@ TEST_F(SimulatorKernelsTest, FactoriesAndOutArguments) {
   expect_same(indices, at::tensor({0, 1}, at::kLong).view({2, 1}));
 }
 
+// LibTorch warns, and makes it fit.
+TEST_F(SimulatorKernelsTest, AnOutArgumentOfAnotherSizeIsMadeToFit) {
+  const auto on_device = at::TensorOptions().device(simulator_.device());
+  const at::Tensor operand = at::arange(4, on_device).view({2, 2});
+  for (const std::int64_t size : {2, 6}) {
+    at::Tensor out = at::full({size}, -1, operand.options());
+    at::add_out(out, operand, operand);  // Queued.
+    expect_same(out, at::arange(0, 8, 2).view({2, 2}));
+    at::Tensor indices = at::full({size}, -1, operand.options());
+    at::nonzero_out(indices, at::ones({4}, on_device));  // Waits: its size depends on values.
+    expect_same(indices, at::arange(4).view({4, 1}));
+  }
+}
+
+TEST_F(SimulatorKernelsTest, AnOutArgumentKeepsItsStridesAndMayBeAnOperand) {
+  const auto on_device = at::TensorOptions().device(simulator_.device());
+  at::Tensor columns = at::arange(6, on_device).view({2, 3}).t();
+  at::add_out(columns, columns, columns);
+  expect_same(columns, at::arange(0, 12, 2).view({2, 3}).t());
+  at::Tensor wide = at::zeros({4, 2}, on_device.dtype(at::kLong));
+  at::Tensor out = wide.slice(1, 0, 1);
+  at::nonzero_out(out, at::ones({4}, on_device));
+  EXPECT_EQ(out.strides(), at::IntArrayRef({2, 1}));
+  expect_same(wide, at::tensor({0, 0, 1, 0, 2, 0, 3, 0}, at::kLong).view({4, 2}));
+}
+
 TEST_F(SimulatorKernelsTest, RandomNumbersAreThoseOfTheCpuGenerator) {
   const auto on_device = at::TensorOptions().device(simulator_.device());
   at::manual_seed(3);

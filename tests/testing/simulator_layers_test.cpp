@@ -71,6 +71,48 @@ TEST_F(SimulatorLayersTest, APackedSequenceHasItsBatchSizesOnTheHost) {
   });
 }
 
+// One kernel each, as on the CPU: LibTorch would otherwise take them apart, and they would round
+// differently.
+TEST_F(SimulatorLayersTest, RecurrentNetsAndCellsOfEveryKindAreWhole) {
+  const at::Tensor batch_sizes = at::tensor({3, 3, 1}, at::kLong);
+  const at::Tensor packed = at::randn({7, kFeatures});
+  const at::Tensor steps = at::randn({5, 3, kFeatures});
+  const at::Tensor hidden = at::randn({1, 3, kFeatures});
+  const auto with_weights = [&](const at::Tensor& input, std::int64_t gates) {
+    Tensors inputs = {input, hidden};
+    for (const at::Tensor& weight : recurrent_weights(gates, 1, false)) inputs.push_back(weight);
+    return inputs;
+  };
+  const auto expect_whole = [&](const Tensors& inputs, const auto& compute) {
+    expect_same(inputs, compute);
+    EXPECT_EQ(work_.kernels, 1);
+  };
+  expect_whole(with_weights(packed, 3), [&](const Tensors& t) {
+    return at::gru(t[0], batch_sizes, t[1], behind(t, 2), true, 1, 0.0, false, false);
+  });
+  expect_whole(with_weights(packed, 1), [&](const Tensors& t) {
+    return at::rnn_tanh(t[0], batch_sizes, t[1], behind(t, 2), true, 1, 0.0, false, false);
+  });
+  expect_whole(with_weights(packed, 1), [&](const Tensors& t) {
+    return at::rnn_relu(t[0], batch_sizes, t[1], behind(t, 2), true, 1, 0.0, false, false);
+  });
+  expect_whole(with_weights(steps, 1), [&](const Tensors& t) {
+    return at::rnn_relu(t[0], t[1], behind(t, 2), true, 1, 0.0, false, false, false);
+  });
+  const at::Tensor step = steps[0];
+  const auto cell = [&](std::int64_t gates) {
+    Tensors inputs = with_weights(step, gates);
+    inputs[1] = hidden[0];
+    return inputs;
+  };
+  expect_whole(cell(1), [](const Tensors& t) {
+    return at::rnn_tanh_cell(t[0], t[1], t[2], t[3], t[4], t[5]);
+  });
+  expect_whole(cell(1), [](const Tensors& t) {
+    return at::rnn_relu_cell(t[0], t[1], t[2], t[3], t[4], t[5]);
+  });
+}
+
 TEST_F(SimulatorLayersTest, CellsAreQueued) {
   Tensors inputs = {at::randn({2, kFeatures}), at::randn({2, kFeatures}),
                     at::randn({2, kFeatures})};
