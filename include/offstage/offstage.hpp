@@ -11,6 +11,7 @@
 #include <offstage/base/event.hpp>
 #include <offstage/base/event_sink.hpp>
 #include <offstage/base/exception_text.hpp>
+#include <offstage/base/number_text.hpp>
 #include <offstage/base/version.hpp>
 #include <offstage/checkpoint/safetensors_file.hpp>
 #include <offstage/components/component.hpp>

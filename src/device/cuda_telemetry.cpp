@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <offstage/base/error.hpp>
+#include <offstage/base/number_text.hpp>
 #include <offstage/device/cuda_telemetry.hpp>
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 
 OFFSTAGE_NAMESPACE_BEGIN
 
@@ -34,7 +34,7 @@ DeviceMemory CudaTelemetry::device_memory(c10::Device device) {
   const double share = c10::cuda::CUDACachingAllocator::getMemoryFraction(device.index());
   if (std::isnan(share) || share < 0) {
     throw TelemetryError("cuda telemetry: impossible figure: memory fraction of " + device.str() +
-                         " is " + std::to_string(share));
+                         " is " + number_text(share));
   }
   if (share >= 1) return memory;  // Not set; cudaMallocAsync then says more than 1.
   const AllocatorStats stats = generic_.allocator_stats(device);

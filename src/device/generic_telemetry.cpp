@@ -39,18 +39,19 @@ void initialize(c10::DeviceType type) {
 // The allocator of an initialised device. c10::getDeviceAllocator would assert for an allocator
 // without statistics; here that is an ordinary answer.
 c10::DeviceAllocator& statistics_of(c10::Device device) {
-  const std::string type = c10::DeviceTypeName(device.type(), true);
+  // A name is made for an error alone: a decision must not allocate.
+  const auto type = [device] { return c10::DeviceTypeName(device.type(), /*lower_case=*/true); };
   if (!device.has_index()) {
-    throw InvalidArgument("generic telemetry: device must have an explicit index, got " + type);
+    throw InvalidArgument("generic telemetry: device must have an explicit index, got " + type());
   }
   c10::Allocator* allocator = registered_allocator(device.type());
   if (allocator == nullptr) {
-    throw TelemetryError("generic telemetry: device type " + type +
+    throw TelemetryError("generic telemetry: device type " + type() +
                          " has no allocator registered with LibTorch");
   }
   auto* device_allocator = dynamic_cast<c10::DeviceAllocator*>(allocator);
   if (device_allocator == nullptr) {
-    throw TelemetryError("generic telemetry: the allocator of device type " + type +
+    throw TelemetryError("generic telemetry: the allocator of device type " + type() +
                          " has no generic statistics (it is not a c10::DeviceAllocator); register "
                          "a backend for it with TelemetryRegistry");
   }

@@ -4,6 +4,8 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <mutex>
+
 OFFSTAGE_NAMESPACE_BEGIN
 namespace detail {
 
@@ -23,19 +25,22 @@ spdlog::level::level_enum to_spdlog(LogLevel level) noexcept {
   return spdlog::level::off;
 }
 
-// In this order: between a look and the making of a logger another thread could make it.
-std::shared_ptr<spdlog::logger> make_or_find(const std::string& name) {
-  try {
-    return spdlog::stderr_logger_mt(name);
-  } catch (const spdlog::spdlog_ex&) {
-    if (auto found = spdlog::get(name)) return found;
-    throw;  // There is another reason.
-  }
+// One at a time, or two sinks of one name would each make a logger.
+std::shared_ptr<spdlog::logger> find_or_make(const std::string& name) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (auto found = spdlog::get(name)) return found;
+  auto made =
+      std::make_shared<spdlog::logger>(name, std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  spdlog::initialize_logger(made);  // With the program's levels, pattern and error handler.
+  // Unless the program has switched it off, that has registered it.
+  if (spdlog::get(name) == nullptr) spdlog::register_logger(made);
+  return made;
 }
 
 }  // namespace
 
-LogOutput::LogOutput(const std::string& name) : logger_(make_or_find(name)) {}
+LogOutput::LogOutput(const std::string& name) : logger_(find_or_make(name)) {}
 
 bool LogOutput::wants(LogLevel level) const noexcept {
   return logger_->should_log(to_spdlog(level));
@@ -46,7 +51,7 @@ void LogOutput::set_level(LogLevel level) noexcept {
 }
 
 // The line is an argument and not the format: it may hold braces.
-void LogOutput::write(LogLevel level, std::string_view line) noexcept {
+void LogOutput::write(LogLevel level, std::string_view line) {
   logger_->log(to_spdlog(level), spdlog::string_view_t(line.data(), line.size()));
 }
 

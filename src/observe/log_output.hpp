@@ -25,7 +25,8 @@ class LogOutput {
 
   [[nodiscard]] bool wants(LogLevel level) const noexcept;
   void set_level(LogLevel level) noexcept;
-  void write(LogLevel level, std::string_view line) noexcept;
+  /// @throws what the logger lets through: spdlog handles std::exception only.
+  void write(LogLevel level, std::string_view line);
 
  private:
   std::shared_ptr<spdlog::logger> logger_;

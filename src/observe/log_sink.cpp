@@ -60,7 +60,7 @@ void LogSink::on_event(const Event& event) noexcept {
   try {
     output_->write(level, to_line(event));
   } catch (...) {
-    // Out of memory: what cannot be logged must not fail the program.
+    // Out of memory, or a logger that throws: what cannot be logged must not fail the program.
   }
 }
 

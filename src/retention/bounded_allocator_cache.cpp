@@ -34,6 +34,10 @@ BoundedAllocatorCache::BoundedAllocatorCache(c10::Device device,
   if (policy_ == nullptr) {
     throw InvalidArgument("bounded allocator cache: policy must not be null");
   }
+  if (options_.decisions_kept > kept_.max_size()) {
+    throw InvalidArgument("bounded allocator cache: decisions_kept is out of range, got " +
+                          std::to_string(options_.decisions_kept));
+  }
   kept_.reserve(options_.decisions_kept);  // Now, so that a decision allocates nothing.
 }
 
@@ -112,7 +116,7 @@ bool BoundedAllocatorCache::decide_and_release(bool force) {
 bool BoundedAllocatorCache::decide(RetentionDecision& decision) {
   if (!policy_->needs_figures()) {
     decision.state = ledger_->state();
-    const RetentionVerdict verdict = policy_->decide({}, decision.state);
+    const RetentionVerdict verdict = detail::verdict_of(*policy_, {}, decision.state);
     decision.reason = verdict.reason;
     decision.bound = verdict.bound;
     return verdict.release;

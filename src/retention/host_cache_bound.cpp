@@ -76,7 +76,7 @@ std::optional<std::int64_t> HostCacheBound::read_cached() {
     const at::HostStats stats = at::getHostAllocator(type_)->get_stats();
     const std::int64_t held = stats.allocated_bytes.current;
     const std::int64_t in_use = stats.active_bytes.current;
-    if (held < 0 || in_use < 0) {
+    if (held < 0 || in_use < 0 || (held == 0 && in_use > 0)) {
       throw TelemetryError("pinned allocator: impossible figure: " + std::to_string(held) +
                            " bytes held, " + std::to_string(in_use) + " in use");
     }

@@ -10,6 +10,15 @@
 OFFSTAGE_NAMESPACE_BEGIN
 namespace detail {
 
+RetentionVerdict verdict_of(const RetentionPolicy& policy, const MemoryFigures& figures,
+                            const RetentionState& state) {
+  const RetentionVerdict verdict = policy.decide(figures, state);
+  const auto reason = static_cast<int>(verdict.reason);
+  if (reason < kRetentionReasons) return verdict;
+  throw InvalidArgument("bounded allocator cache: policy '" + std::string(policy.name()) +
+                        "' gave the unknown reason " + std::to_string(reason));
+}
+
 void RetentionLedger::change(std::int64_t from, std::int64_t to) {
   if (to < 0) {
     throw InvalidArgument("bounded allocator cache: staged bytes must not be negative, got " +
@@ -38,7 +47,7 @@ RetentionState RetentionLedger::state() const {
 RetentionLedger::Step RetentionLedger::decide(const RetentionPolicy& policy,
                                               const MemoryFigures& figures) {
   const std::lock_guard lock(mutex_);
-  const Step step{policy.decide(figures, state_), state_};
+  const Step step{verdict_of(policy, figures, state_), state_};
   state_.observed_peak = std::max<std::int64_t>(0, policy.next_peak(figures, state_));
   return step;
 }

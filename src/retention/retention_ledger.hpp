@@ -15,6 +15,12 @@
 OFFSTAGE_NAMESPACE_BEGIN
 namespace detail {
 
+/// What a policy says.
+/// @throws InvalidArgument if its reason is none of RetentionReason; what the policy throws.
+[[nodiscard]] RetentionVerdict verdict_of(const RetentionPolicy& policy,
+                                          const MemoryFigures& figures,
+                                          const RetentionState& state);
+
 /// Has a lock of its own, which no device call is made under: a component that is destroyed while
 /// the cache is being released does not wait for that.
 class RetentionLedger {

@@ -126,7 +126,7 @@ void ComponentMover::wait_ready(const c10::Stream& stream) {
 }
 
 void ComponentMover::wait_ready_on_all_users() {
-  for (std::size_t index = 0; index < users_.size(); ++index) wait_ready(users_[index]);
+  for (const c10::Stream& user : users_) wait_ready(user);
 }
 
 void ComponentMover::use_on(const c10::Stream& stream) {

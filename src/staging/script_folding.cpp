@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <unordered_set>
 #include <utility>
@@ -192,17 +193,17 @@ class DerivedFolder {
   /// Left alone is what was made of numbers alone, which each run makes again, and what only holds
   /// tensors that are constants already, such as a list of them.
   void give_back_the_rest() {
-    for (auto it = folded_.rbegin(); it != folded_.rend(); ++it) {
-      Node* const node = it->original->node();
-      if (!it->constant->uses().empty() && it->holds_tensor) {
-        if (it->is_new) {
-          derived_.push_back(it->constant);
+    for (const auto& folded : folded_ | std::views::reverse) {
+      Node* const node = folded.original->node();
+      if (!folded.constant->uses().empty() && folded.holds_tensor) {
+        if (folded.is_new) {
+          derived_.push_back(folded.constant);
         } else {
-          it->constant->replaceAllUsesWith(it->original);
+          folded.constant->replaceAllUsesWith(folded.original);
         }
       }
       // Its inputs, which come next, are used no more if it is not.
-      if (it->original == node->output(0) && !node->hasUses()) node->destroy();
+      if (folded.original == node->output(0) && !node->hasUses()) node->destroy();
     }
     std::reverse(derived_.begin(), derived_.end());
   }

@@ -264,6 +264,7 @@ void StagedPart::copy_again(const std::vector<std::size_t>& tensors) {
 
 std::vector<std::size_t> StagedPart::groups_of(const std::vector<std::size_t>& tensors) const {
   std::vector<std::size_t> groups;
+  groups.reserve(tensors.size());
   for (const std::size_t tensor : tensors) groups.push_back(layout_.tensors[tensor].group);
   std::sort(groups.begin(), groups.end());
   groups.erase(std::unique(groups.begin(), groups.end()), groups.end());

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../base/flat_json_reader.hpp"
+
 #include <offstage/base/error.hpp>
+#include <offstage/base/number_text.hpp>
 #include <offstage/warm_up/warm_up_recipe.hpp>
 
 #include <nlohmann/json.hpp>
@@ -8,15 +11,12 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <string>
 #include <utility>
 
 OFFSTAGE_NAMESPACE_BEGIN
 
 namespace {
-
-using Json = nlohmann::json;
 
 struct WholeNumber {
   const char* name;
@@ -31,71 +31,86 @@ constexpr std::array<WholeNumber, 4> kWholeNumbers = {{
 }};
 constexpr const char* kGuidance = "guidance_scale";
 
+InvalidArgument error_at(const std::string& place, const std::string& expected,
+                         const std::string& found) {
+  return InvalidArgument("warm-up recipe: " + place + ": expected " + expected + ", found " +
+                         found);
+}
+
+/// Printed, if it is short: a document may hold megabytes.
+std::string place_of(const std::string& key) {
+  constexpr std::size_t kMaxBytes = 64;
+  return key.size() <= kMaxBytes ? "'" + key + "'"
+                                 : "the key of " + std::to_string(key.size()) + " bytes";
+}
+
 [[noreturn]] void refuse(const std::string& key, const std::string& expected,
                          const std::string& found) {
-  throw InvalidArgument("warm-up recipe: " + (key.empty() ? "the document" : "'" + key + "'") +
-                        ": expected " + expected + ", found " + found);
+  throw error_at(place_of(key), expected, found);
 }
 
-std::string at_least(std::int64_t least) {
-  return "a whole number of at least " + std::to_string(least);
+std::string whole_number_from(std::int64_t least) {
+  return "a whole number in [" + std::to_string(least) + ", " +
+         std::to_string(std::numeric_limits<std::int64_t>::max()) + "]";
 }
 
-/// Cut: a document may hold megabytes.
-std::string printed(const Json& value) {
-  constexpr std::size_t kMaxBytes = 64;
-  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (text.size() > kMaxBytes) text = text.substr(0, kMaxBytes) + "...";
-  return text;
+bool is_int64(const nlohmann::json& value) {
+  return value.is_number_integer() &&
+         (!value.is_number_unsigned() ||
+          value.get<std::uint64_t>() <=
+              static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()));
 }
 
-std::int64_t whole_number(const std::string& key, const Json& value, std::int64_t least) {
-  const bool fits = value.is_number_integer() &&
-                    (!value.is_number_unsigned() ||
-                     value.get<std::uint64_t>() <=
-                         static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()));
-  if (!fits || value.get<std::int64_t>() < least) refuse(key, at_least(least), printed(value));
-  return value.get<std::int64_t>();
+const WholeNumber* find_whole_number(const std::string& key) {
+  const auto* const found = std::find_if(kWholeNumbers.begin(), kWholeNumbers.end(),
+                                         [&key](const auto& each) { return key == each.name; });
+  return found == kWholeNumbers.end() ? nullptr : found;
 }
 
-ExtraArgument extra_argument(const std::string& key, const Json& value) {
-  if (value.is_boolean()) return value.get<bool>();
-  if (value.is_number_integer()) {
-    return whole_number(key, value, std::numeric_limits<std::int64_t>::min());
-  }
-  if (value.is_number_float()) return value.get<double>();
-  if (value.is_string()) return value.get<std::string>();
-  refuse(key, "a boolean, a number or a string", printed(value));
-}
-
-/// A parser's callback that refuses a key that comes twice in the outer object.
-class KeysOnce {
+class RecipeReader final : public detail::FlatJsonReader {
  public:
-  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::key && depth == 1 &&
-        !keys_.insert({parsed.get<std::string>(), true}).second) {
-      refuse(parsed.get<std::string>(), "each key once", "the key again");
-    }
-    return true;
-  }
+  WarmUpRecipe take() { return std::move(recipe_); }
 
  private:
-  std::map<std::string, bool> keys_;
-};
-
-Json parse_document(std::string_view json) {
-  try {
-    KeysOnce once;
-    return Json::parse(json.begin(), json.end(),
-                       [&once](int depth, Json::parse_event_t event, Json& parsed) {
-                         return once(depth, event, parsed);
-                       });
-  } catch (const Json::exception& error) {
-    std::string cause = error.what();
-    if (const auto end = cause.find("] "); end != std::string::npos) cause.erase(0, end + 2);
-    refuse("", "valid JSON", cause);
+  void take_member(const Json& value, const std::string& found) override {
+    if (const WholeNumber* const number = find_whole_number(key())) {
+      if (!is_int64(value)) refuse(expected_value(), found);
+      recipe_.*number->member = value.get<std::int64_t>();
+    } else if (key() == kGuidance) {
+      if (!value.is_number()) refuse(expected_value(), found);
+      recipe_.guidance_scale = value.get<double>();
+    } else if (value.is_boolean()) {
+      recipe_.extra_arguments.emplace(key(), value.get<bool>());
+    } else if (value.is_string()) {
+      recipe_.extra_arguments.emplace(key(), value.get<std::string>());
+    } else if (value.is_number_float()) {
+      recipe_.extra_arguments.emplace(key(), value.get<double>());
+    } else if (is_int64(value)) {
+      recipe_.extra_arguments.emplace(key(), value.get<std::int64_t>());
+    } else {
+      const bool is_number = found.starts_with("the number");
+      refuse(is_number ? "a whole number of 64 bits" : expected_value(), found);
+    }
   }
-}
+  void take_document(const Json& value, const std::string& found) override {
+    if (!value.is_null()) refuse(expected_value(), found);
+  }
+  [[nodiscard]] std::string expected_value() const override {
+    if (!in_object()) return "an object";
+    if (const WholeNumber* const number = find_whole_number(key())) {
+      return whole_number_from(number->least);
+    }
+    if (key() == kGuidance) return "a finite number";
+    return "a boolean, a number or a string";
+  }
+  [[nodiscard]] std::exception_ptr error(const std::string& expected,
+                                         const std::string& found) const override {
+    return std::make_exception_ptr(
+        error_at(has_key() ? place_of(key()) : "the document", expected, found));
+  }
+
+  WarmUpRecipe recipe_;
+};
 
 }  // namespace
 
@@ -108,61 +123,49 @@ void WarmUpRecipe::check() const {
   for (const WholeNumber& number : kWholeNumbers) {
     const auto& value = this->*number.member;
     if (value && *value < number.least) {
-      refuse(number.name, at_least(number.least), std::to_string(*value));
+      refuse(number.name, whole_number_from(number.least), std::to_string(*value));
     }
   }
   if (guidance_scale && !std::isfinite(*guidance_scale)) {
-    refuse(kGuidance, "a finite number", std::to_string(*guidance_scale));
+    refuse(kGuidance, "a finite number", number_text(*guidance_scale));
   }
   for (const auto& [name, value] : extra_arguments) {
-    if (name.empty()) refuse("", "a name for each extra argument", "an empty one");
-    bool is_sampling = name == kGuidance;
-    for (const WholeNumber& number : kWholeNumbers) is_sampling |= name == number.name;
-    if (is_sampling) refuse(name, "the sampling parameter itself", "an extra argument of its name");
+    if (name.empty()) refuse(name, "a name for each extra argument", "an empty one");
+    if (name == kGuidance || find_whole_number(name) != nullptr) {
+      refuse(name, "the sampling parameter itself", "an extra argument of its name");
+    }
     const auto* const number = std::get_if<double>(&value);
     if (number != nullptr && !std::isfinite(*number)) {
-      refuse(name, "a finite number", std::to_string(*number));
+      refuse(name, "a finite number", number_text(*number));
     }
   }
 }
 
 WarmUpRecipe WarmUpRecipe::parse(std::string_view json) {
-  const Json document = parse_document(json);
-  WarmUpRecipe recipe;
-  if (document.is_null()) return recipe;
-  if (!document.is_object()) refuse("", "an object", printed(document));
-  for (const auto& [key, value] : document.items()) {
-    const auto* const number =
-        std::find_if(kWholeNumbers.begin(), kWholeNumbers.end(),
-                     [&key = key](const WholeNumber& each) { return key == each.name; });
-    if (number != kWholeNumbers.end()) {
-      recipe.*number->member = whole_number(key, value, number->least);
-    } else if (key == kGuidance) {
-      if (!value.is_number()) refuse(key, "a finite number", printed(value));
-      recipe.guidance_scale = value.get<double>();
-    } else {
-      recipe.extra_arguments.emplace(key, extra_argument(key, value));
-    }
-  }
+  RecipeReader reader;
+  reader.read(json);
+  WarmUpRecipe recipe = reader.take();
   recipe.check();
   return recipe;
 }
 
 std::string WarmUpRecipe::to_json() const {
   check();
-  Json document = Json::object();
+  nlohmann::json document = nlohmann::json::object();
   for (const WholeNumber& number : kWholeNumbers) {
     if (const auto& value = this->*number.member) document[number.name] = *value;
   }
   if (guidance_scale) document[kGuidance] = *guidance_scale;
   for (const auto& [name, value] : extra_arguments) {
     std::visit([&document, &name = name](const auto& held) { document[name] = held; }, value);
+    try {
+      static_cast<void>(nlohmann::json(name).dump());
+      static_cast<void>(document[name].dump());
+    } catch (const nlohmann::json::exception&) {
+      throw error_at(detail::FlatJsonReader::printed(name), "text in UTF-8", "other bytes");
+    }
   }
-  try {
-    return document.dump();
-  } catch (const Json::exception& error) {
-    refuse("", "text in UTF-8", error.what());
-  }
+  return document.dump();
 }
 
 OFFSTAGE_NAMESPACE_END

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <offstage/base/error.hpp>
+#include <offstage/base/number_text.hpp>
 #include <offstage/warm_up/warm_up_request.hpp>
 
-#include <utility>
+#include <cmath>
 
 OFFSTAGE_NAMESPACE_BEGIN
 
@@ -13,6 +14,10 @@ WarmUpRequest make_default_request(const WarmUpDefaults& defaults) {
     throw InvalidArgument("warm-up: default sizes must not be negative, got height " +
                           std::to_string(defaults.height) + ", width " +
                           std::to_string(defaults.width));
+  }
+  if (defaults.guidance_scale && !std::isfinite(*defaults.guidance_scale)) {
+    throw InvalidArgument("warm-up: the default guidance_scale must be finite, got " +
+                          number_text(*defaults.guidance_scale));
   }
   WarmUpRequest request;
   request.height = defaults.height;

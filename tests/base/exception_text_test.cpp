@@ -28,6 +28,13 @@ TEST(ExceptionTextTest, SaysWhatAStandardExceptionSays) {
   EXPECT_EQ(text_of(std::runtime_error("no such device")), "no such device");
 }
 
+TEST(ExceptionTextTest, AnExceptionWithoutATextHasNone) {
+  struct Silent : std::exception {
+    [[nodiscard]] const char* what() const noexcept override { return nullptr; }
+  };
+  EXPECT_EQ(text_of(Silent()), "");
+}
+
 TEST(ExceptionTextTest, LeavesOutTheBacktraceOfLibTorchsErrors) {
   std::string text;
   try {

@@ -2,6 +2,7 @@
 #include "fake_cuda_allocator.hpp"
 
 #include <offstage/base/error.hpp>
+#include <offstage/base/number_text.hpp>
 #include <offstage/device/cuda_telemetry.hpp>
 #include <offstage/device/telemetry_registry.hpp>
 #include <offstage/retention/bounded_allocator_cache.hpp>
@@ -12,7 +13,6 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <string>
 
 namespace offstage {
 namespace {
@@ -90,7 +90,7 @@ TEST_F(CudaTelemetryTest, AShareThatIsNoNumberIsAnErrorThatNamesIt) {
       (void)telemetry->device_memory(kDevice);
       FAIL() << "a share of " << wrong << " was believed";
     } catch (const TelemetryError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("memory fraction of cuda:1 is " + std::to_string(wrong)));
+      EXPECT_THAT(error.what(), HasSubstr("memory fraction of cuda:1 is " + number_text(wrong)));
     }
   }
 }

@@ -11,7 +11,8 @@ namespace offstage {
 
 struct LogCapture::State final : spdlog::sinks::base_sink<std::mutex> {
   void sink_it_(const spdlog::details::log_msg& message) override {
-    if (is_broken) throw std::runtime_error("the disk is full");
+    if (is_broken && is_standard) throw std::runtime_error("the disk is full");
+    if (is_broken) throw 42;
     const auto level = spdlog::level::to_string_view(message.level);
     lines.push_back(std::string(level.data(), level.size()) + ": " +
                     std::string(message.payload.data(), message.payload.size()));
@@ -20,6 +21,7 @@ struct LogCapture::State final : spdlog::sinks::base_sink<std::mutex> {
 
   std::vector<std::string> lines;
   bool is_broken = false;
+  bool is_standard = true;
 };
 
 LogCapture::LogCapture(const std::string& name) : name_(name), state_(std::make_shared<State>()) {
@@ -34,8 +36,17 @@ std::vector<std::string> LogCapture::lines() const {
   return state_->lines;
 }
 
-void LogCapture::break_down() {
+void LogCapture::break_down(bool standard) {
   state_->is_broken = true;
+  state_->is_standard = standard;
+}
+
+void LogCapture::set_level_of_all(const std::string& level) {
+  spdlog::set_level(spdlog::level::from_str(level));
+}
+
+void LogCapture::set_automatic_registration(bool automatic) {
+  spdlog::set_automatic_registration(automatic);
 }
 
 std::string LogCapture::level() const {

@@ -19,8 +19,14 @@ class LogCapture {
   /// Lines so far, each as "level: text".
   [[nodiscard]] std::vector<std::string> lines() const;
 
-  /// From now on writing a line throws.
-  void break_down();
+  /// From now on writing a line throws a std::exception, or something else.
+  void break_down(bool standard = true);
+
+  /// The threshold of all loggers, those to come included; "info" is spdlog's own.
+  static void set_level_of_all(const std::string& level);
+
+  /// Whether spdlog registers the loggers that it makes.
+  static void set_automatic_registration(bool automatic);
 
   /// The logger's own threshold, as spdlog spells it.
   [[nodiscard]] std::string level() const;

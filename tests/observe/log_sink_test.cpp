@@ -112,6 +112,16 @@ TEST(LogSinkTest, ALoggerThatThereIsNotIsMadeAndSharedByTheNextSink) {
   LogCapture::forget("made");
 }
 
+TEST(LogSinkTest, AMadeLoggerHasTheThresholdThatTheProgramGaveToAll) {
+  LogCapture::set_level_of_all("error");
+  LogSink strict("made_strict");
+  ::testing::internal::CaptureStderr();
+  strict.on_event({.kind = EventKind::kPinningFailed});
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  LogCapture::set_level_of_all("info");
+  LogCapture::forget("made_strict");
+}
+
 TEST(LogSinkTest, AMadeLoggerWritesToTheErrorOutput) {
   LogSink sink("to_stderr");
   ::testing::internal::CaptureStderr();
@@ -139,6 +149,29 @@ TEST(LogSinkTest, ALoggerThatFailsDoesNotFailTheSender) {
   sink.on_event({.kind = EventKind::kReleaseFailed});
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("the disk is full"));
   EXPECT_THAT(capture.lines(), IsEmpty());
+}
+
+// spdlog lets what is no std::exception through.
+TEST(LogSinkTest, ALoggerThatThrowsAnythingDoesNotFailTheSender) {
+  LogCapture capture("throwing");
+  LogSink sink("throwing");
+  capture.break_down(/*standard=*/false);
+  sink.on_event({.kind = EventKind::kReleaseFailed});
+  EXPECT_THAT(capture.lines(), IsEmpty());
+}
+
+TEST(LogSinkTest, WithoutAutomaticRegistrationTheProgramsLoggerIsFoundAndAnotherRegistered) {
+  LogCapture::set_automatic_registration(false);
+  {
+    const LogCapture capture("by_hand");
+    LogSink sink("by_hand");
+    sink.on_event({.kind = EventKind::kReleaseFailed});
+    EXPECT_THAT(capture.lines(), ElementsAre("error: release_failed"));
+    const LogSink other("made_by_hand");
+    EXPECT_TRUE(LogCapture::is_registered("made_by_hand"));
+    LogCapture::forget("made_by_hand");
+  }
+  LogCapture::set_automatic_registration(true);
 }
 
 TEST(LogSinkTest, ALoggerNeedsAName) {

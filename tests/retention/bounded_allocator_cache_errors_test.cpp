@@ -130,6 +130,36 @@ TEST_F(OwnPolicyTest, AnErrorOfThePeakReleasesNothingAndKeepsTheOldOne) {
   EXPECT_TRUE(cache->release_forced());
 }
 
+TEST_F(OwnPolicyTest, AReasonThatThereIsNotReleasesAndRecordsNothing) {
+  class Confused final : public RetentionPolicy {
+   public:
+    explicit Confused(bool needs_figures) : needs_figures_(needs_figures) {}
+    [[nodiscard]] std::string_view name() const noexcept override { return "confused"; }
+    [[nodiscard]] bool needs_figures() const noexcept override { return needs_figures_; }
+    [[nodiscard]] RetentionVerdict decide(const MemoryFigures& /*figures*/,
+                                          const RetentionState& /*state*/) const override {
+      return {.release = true, .reason = static_cast<RetentionReason>(8), .bound = 0};
+    }
+
+   private:
+    bool needs_figures_;
+  };
+  find(10);
+  for (const bool needs_figures : {true, false}) {
+    const auto confused = cache_of(std::make_shared<Confused>(needs_figures));
+    try {
+      confused->release_if_needed();
+      FAIL() << "the reason was counted somewhere";
+    } catch (const InvalidArgument& error) {
+      EXPECT_STREQ(error.what(),
+                   "bounded allocator cache: policy 'confused' gave the unknown reason 8");
+    }
+    EXPECT_FALSE(confused->last_decision().has_value());
+    EXPECT_EQ(confused->state().observed_peak, 0);
+  }
+  EXPECT_EQ(release_calls(), 0);
+}
+
 TEST_F(OwnPolicyTest, ANegativePeakIsNone) {
   (void)releases(*cache, 15);
   EXPECT_EQ(cache->state().observed_peak, 0);

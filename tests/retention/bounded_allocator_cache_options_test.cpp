@@ -2,8 +2,10 @@
 // What a cache says of its decisions, and when it does not release what it might.
 #include "cache_fixture.hpp"
 
+#include <offstage/base/error.hpp>
 #include <offstage/retention/learned_retention.hpp>
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -39,6 +41,18 @@ TEST_F(CacheHistoryTest, ByDefaultThirtyTwoAreRemembered) {
   const auto cache = cache_of(std::make_shared<FixedRetention>());
   for (int i = 0; i < 40; ++i) (void)releases(*cache, 1);
   EXPECT_EQ(cache->decisions().size(), 32U);
+}
+
+TEST_F(CacheHistoryTest, MoreDecisionsThanMemoryHoldsAreRefusedByName) {
+  try {
+    (void)cache_of(std::make_shared<FixedRetention>(),
+                   {.decisions_kept = std::numeric_limits<std::size_t>::max()});
+    FAIL() << "accepted";
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "bounded allocator cache: decisions_kept is out of range, got 18446744073709551615");
+  }
 }
 
 TEST_F(CacheHistoryTest, WithoutARingTheLatestIsStillKnown) {

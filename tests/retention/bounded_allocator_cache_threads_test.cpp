@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What several threads see of one cache, and what a decision that keeps it costs.
 #include "../base/cancelled_thread.hpp"
+#include "../support/allocation_counter.hpp"
 
 #include <offstage/retention/bounded_allocator_cache.hpp>
 #include <offstage/retention/learned_retention.hpp>
@@ -9,45 +10,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <cstdlib>
 #include <latch>
 #include <memory>
-#include <new>
 #include <pthread.h>
 #include <thread>
 #include <vector>
-
-namespace {
-
-thread_local std::int64_t allocations = 0;
-
-void* counted(std::size_t bytes) {
-  ++allocations;
-  void* data = std::malloc(bytes == 0 ? 1 : bytes);  // NOLINT: this is what new is made of.
-  if (data == nullptr) throw std::bad_alloc();
-  return data;
-}
-
-}  // namespace
-
-void* operator new(std::size_t bytes) {
-  return counted(bytes);
-}
-void* operator new[](std::size_t bytes) {
-  return counted(bytes);
-}
-void operator delete(void* data) noexcept {
-  std::free(data);
-}
-void operator delete[](void* data) noexcept {
-  std::free(data);
-}
-void operator delete(void* data, std::size_t) noexcept {
-  std::free(data);
-}
-void operator delete[](void* data, std::size_t) noexcept {
-  std::free(data);
-}
 
 namespace offstage {
 namespace {
@@ -64,10 +31,10 @@ const MemoryFigures kExcess{.allocator = {.reserved = 30, .allocated = 0},
 TEST(BoundedAllocatorCacheCostTest, ADecisionThatKeepsAllocatesNothing) {
   const auto telemetry = std::make_shared<FakeTelemetry>(kWithin);
   BoundedAllocatorCache cache(kDevice, telemetry);
-  const std::int64_t before = allocations;
+  const std::int64_t before = allocations_of_this_thread();
   EXPECT_GT(before, 0) << "allocations are not counted";
   for (int i = 0; i < 100; ++i) cache.release_if_needed();
-  EXPECT_EQ(allocations - before, 0);
+  EXPECT_EQ(allocations_of_this_thread() - before, 0);
   EXPECT_EQ(cache.decisions().size(), 32U) << "the ring was filled, and went round";
 }
 
@@ -76,9 +43,9 @@ TEST(BoundedAllocatorCacheCostTest, ALearnedDecisionThatKeepsAllocatesNothing) {
   BoundedAllocatorCache cache(kDevice, telemetry, std::make_shared<LearnedRetention>());
   EXPECT_TRUE(cache.release_if_needed());
   telemetry->set_figures(kWithin);
-  const std::int64_t before = allocations;
+  const std::int64_t before = allocations_of_this_thread();
   for (int i = 0; i < 100; ++i) cache.release_if_needed();
-  EXPECT_EQ(allocations - before, 0);
+  EXPECT_EQ(allocations_of_this_thread() - before, 0);
   EXPECT_EQ(cache.counters().decisions(RetentionReason::kWithinBounds), 100);
 }
 

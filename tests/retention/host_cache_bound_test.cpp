@@ -105,6 +105,10 @@ TEST_F(HostCacheBoundTest, NegativeFiguresAreImpossible) {
   allocator.in_use = -1;
   EXPECT_TRUE(bound.release_if_needed());
   EXPECT_EQ(bound.counters().telemetry_failures, 2);
+  allocator.held = 0;
+  allocator.in_use = 1;
+  EXPECT_TRUE(bound.release_if_needed()) << "nothing is held while something is in use";
+  EXPECT_EQ(bound.counters().telemetry_failures, 3);
 }
 
 TEST_F(HostCacheBoundTest, AFailedReleaseIsThrownAndRecorded) {

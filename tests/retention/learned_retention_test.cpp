@@ -149,7 +149,7 @@ TEST(LearnedRetentionTest, AGrowthThatIsNoneIsRefusedWithItsValue) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   EXPECT_EQ(error_of({.growth = 1.0}), "accepted");
   EXPECT_EQ(error_of({.growth = std::nextafter(1.0, 0.0)}),
-            "learned retention: growth must be finite and at least 1, got 1");
+            "learned retention: growth must be finite and at least 1, got 0.9999999999999999");
   EXPECT_EQ(error_of({.growth = 0.5}),
             "learned retention: growth must be finite and at least 1, got 0.5");
   EXPECT_EQ(error_of({.growth = kInfinity}),

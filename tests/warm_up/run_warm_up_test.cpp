@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <stdexcept>
 #include <vector>
 
@@ -44,6 +45,16 @@ TEST(RunWarmUpTest, AGenericRunGoesBeforeTheRecipe) {
   ASSERT_EQ(pipeline.requests.size(), 2U);
   EXPECT_EQ(pipeline.requests[0].num_frames, 2);
   EXPECT_EQ(pipeline.requests[0].num_inference_steps, 1);
+}
+
+TEST(RunWarmUpTest, AGenericRunMayChangeThePipelineAndCountInAnyInteger) {
+  struct Counting : Plain {
+    std::uint8_t dummy_run_num_frames() { return ++asked; }
+    std::uint8_t asked = 7;
+  } pipeline;
+  EXPECT_TRUE(run_warm_up(pipeline, {.num_inference_steps = 7}));
+  ASSERT_EQ(pipeline.requests.size(), 2U);
+  EXPECT_EQ(pipeline.requests[0].num_frames, 8);
 }
 
 TEST(RunWarmUpTest, NoFramesOptOutOfTheGenericRun) {

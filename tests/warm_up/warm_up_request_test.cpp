@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace offstage {
 namespace {
 
@@ -63,6 +65,9 @@ TEST(WarmUpRequestTest, TheGenericRequestHasOneStep) {
 TEST(WarmUpRequestTest, WhatIsOutOfRangeIsRefused) {
   EXPECT_THROW(static_cast<void>(make_warm_up_request({.width = 0})), InvalidArgument);
   EXPECT_THROW(static_cast<void>(make_warm_up_request({.width = 8}, {.height = -1})),
+               InvalidArgument);
+  EXPECT_THROW(static_cast<void>(make_warm_up_request(
+                   {.width = 8}, {.guidance_scale = std::numeric_limits<double>::infinity()})),
                InvalidArgument);
   EXPECT_THROW(static_cast<void>(make_generic_warm_up_request(0)), InvalidArgument);
   EXPECT_THROW(static_cast<void>(make_generic_warm_up_request(1, {.width = -1})), InvalidArgument);

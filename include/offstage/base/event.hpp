@@ -22,7 +22,7 @@ enum class EventKind : std::uint8_t {
   kRetentionDecided,     ///< A cache decision was taken; `reason` tells which way and why,
                          ///< `figures` from what. `bytes`: cached, 0 if not known.
   kHostCacheDecided,     ///< The same for idle pinned host memory.
-  kTelemetryFailed,      ///< First unreadable figure of a device and kind; `message`: the cause and
+  kTelemetryFailed,      ///< First unreadable figure of a cache and kind; `message`: the cause and
                          ///< what it costs.
   kReleaseFailed,        ///< Releasing the allocator's cache failed; `message`: the cause.
   kOutOfMemoryRetry,     ///< A load ran out of memory and is tried once more.

@@ -24,7 +24,7 @@ OFFSTAGE_NAMESPACE_BEGIN
     } catch (const c10::Error& error) {
       return error.what_without_backtrace();
     } catch (const std::exception& error) {
-      return error.what();
+      return error.what() == nullptr ? "" : error.what();
     } catch (const std::string& text) {
       return text;
     } catch (const char* text) {

@@ -23,10 +23,9 @@ OFFSTAGE_NAMESPACE_BEGIN
 ///
 /// With the allocator backend `cudaMallocAsync` the figures mean something else:
 ///  - `reserved` and `allocated` are those of the driver's default pool of the device, so that
-///  other
-///    users of that pool in the process count;
-///  - split blocks are not told (`inactive_split` is 0), so what a release can give back is a
-///  guess;
+///    other users of that pool in the process count;
+///  - split blocks are not told (`inactive_split` is 0): a release may give back less than
+///    `releasable`;
 ///  - the share counts what is handed out, not what is reserved.
 ///
 /// @code

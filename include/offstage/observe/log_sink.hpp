@@ -47,17 +47,20 @@ class LogOutput;
 /// The logger is known by its name, since a file that includes both spdlog and LibTorch may not
 /// compile: each brings an fmt of its own. A logger that the program has registered under the name
 /// is used as it is; if there is none, one that writes to the error output is made and registered.
+/// So register your own before the first sink of its name is made.
 /// A line of a level that the logger does not want costs a comparison and is not put together.
 ///
 /// @code{.txt}
-/// retention_decided device=cuda:0 reason=within_bounds bytes=3221225472 us=0.5 cached=3221225472
-/// ... telemetry_failed device=npu:0 reason=allocator_stats: ...
+/// component_loaded device=cuda:0 component=vae bytes=335544320 us=41.5
+///
+/// telemetry_failed device=npu:0 reason=allocator_stats: aclrtGetMemInfo failed; ...
 /// @endcode
 ///
 /// @par Threads
 /// All members may be called concurrently, if the logger may (spdlog's "_mt").
 /// @par Errors
-/// What goes wrong in writing a line is spdlog's error handler's; nothing of it reaches the sender.
+/// What goes wrong in writing a line is spdlog's error handler's; nothing of it reaches the sender,
+/// whatever the logger's sinks and that handler throw.
 class LogSink final : public EventSink {
  public:
   /// @throws InvalidArgument if `logger` is empty; what spdlog throws if no logger can be made.

@@ -6,6 +6,7 @@
 
 #include <offstage/base/config.hpp>
 #include <offstage/base/error.hpp>
+#include <offstage/base/number_text.hpp>
 #include <offstage/device/telemetry_figures.hpp>
 #include <offstage/retention/retention_bounds.hpp>
 #include <offstage/retention/retention_policy.hpp>
@@ -14,7 +15,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <sstream>
 #include <string_view>
 
 OFFSTAGE_NAMESPACE_BEGIN
@@ -46,9 +46,8 @@ class LearnedRetention final : public RetentionPolicy {
     require_fraction("learned retention", "peak_decay", options.peak_decay);
     // Written so that NaN fails.
     if (!(options.growth >= 1.0 && options.growth <= std::numeric_limits<double>::max())) {
-      std::ostringstream message;
-      message << "learned retention: growth must be finite and at least 1, got " << options.growth;
-      throw InvalidArgument(message.str());
+      throw InvalidArgument("learned retention: growth must be finite and at least 1, got " +
+                            number_text(options.growth));
     }
   }
 

@@ -6,12 +6,13 @@
 
 #include <offstage/base/config.hpp>
 #include <offstage/base/error.hpp>
+#include <offstage/base/number_text.hpp>
 #include <offstage/device/telemetry_figures.hpp>
 #include <offstage/retention/retention_policy.hpp>
 
 #include <cstdint>
 #include <limits>
-#include <sstream>
+#include <string>
 #include <string_view>
 
 OFFSTAGE_NAMESPACE_BEGIN
@@ -32,9 +33,8 @@ OFFSTAGE_NAMESPACE_BEGIN
 inline void require_fraction(std::string_view policy, std::string_view field, double value) {
   // Written so that NaN fails.
   if (value >= 0.0 && value <= 1.0) return;
-  std::ostringstream message;  // Not std::to_string, which prints -1e-9 as "-0.000000".
-  message << policy << ": " << field << " must be in [0, 1], got " << value;
-  throw InvalidArgument(message.str());
+  throw InvalidArgument(std::string(policy) + ": " + std::string(field) +
+                        " must be in [0, 1], got " + number_text(value));
 }
 
 /// Releases if more than `max_cached` bytes are cached, or if fewer than `min_free` are free;

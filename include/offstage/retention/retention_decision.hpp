@@ -38,10 +38,12 @@ struct RetentionCounters {
   std::int64_t release_failures = 0;  ///< Releases that threw.
 
   [[nodiscard]] std::int64_t decisions(RetentionReason reason) const noexcept {
-    return by_reason[static_cast<std::size_t>(reason)];
+    const auto index = static_cast<std::size_t>(reason);
+    return index < by_reason.size() ? by_reason[index] : 0;
   }
   [[nodiscard]] std::int64_t failures(TelemetryKind kind) const noexcept {
-    return telemetry_failures[static_cast<std::size_t>(kind)];
+    const auto index = static_cast<std::size_t>(kind);
+    return index < telemetry_failures.size() ? telemetry_failures[index] : 0;
   }
 };
 

@@ -35,9 +35,8 @@ class StagedBytesToken {
   ~StagedBytesToken();
 
   /// The component has become larger or smaller.
-  /// @throws InvalidArgument if `bytes` is negative, or if the ledger would exceed an int64;
-  /// nothing
-  ///         was changed. Making a token smaller never throws.
+  /// @throws InvalidArgument if `bytes` is negative, or if the ledger would exceed an int64; then
+  ///         nothing was changed. Making a token smaller never throws.
   /// @throws StateError if the token is attached to nothing.
   void resize(std::int64_t bytes);
 

@@ -153,16 +153,14 @@ class PinnedModuleStager final : public Stageable {
   /// wait until its copies are there.
   /// @throws c10::OutOfMemoryError if it does not fit even after a release.
   /// @throws StateError if a managed tensor was replaced, moved or reshaped since it was bound, or
-  /// in
-  ///         a forked child.
+  ///         in a forked child.
   void load() override;
 
   /// Binds the component back to its masters and drops the device memory; then lets the cache
-  /// decide whether the allocator keeps it (without a cache, it is released). Nothing if not
+  /// decide whether the allocator keeps it (without a cache, it is released). Nothing if it is not
   /// loaded.
   /// @throws StateError if user code replaced a managed tensor while it was loaded: that one is
-  /// left
-  ///         alone, all else is done.
+  ///         left alone, all else is done.
   void offload() override;
 
   /// True: a failed attempt was already followed by a forced release when its error arrives.
@@ -197,8 +195,7 @@ class PinnedModuleStager final : public Stageable {
   ///                They may be tensors of the component itself. Of tensors that share memory the
   ///                last value wins.
   /// @throws InvalidArgument naming the path, the found and the expected, or StateError if user
-  /// code
-  ///         replaced the tensor; nothing was changed.
+  ///         code replaced the tensor; nothing was changed.
   /// @throws what the device reports. If the masters are written and the device cannot be, the
   ///         component is offloaded, with the new values, and one forced release was made.
   void update(const std::vector<NamedTensor>& values);

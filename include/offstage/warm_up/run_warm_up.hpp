@@ -25,11 +25,11 @@ namespace detail {
 
 /// Frames of the generic run, by the pipeline's own `dummy_run_num_frames()`; 0 opts out of it.
 template <class Pipeline>
-std::int64_t generic_frames(const Pipeline& pipeline) {
-  if constexpr (requires {
-                  { pipeline.dummy_run_num_frames() } -> std::convertible_to<std::int64_t>;
-                }) {
-    return pipeline.dummy_run_num_frames();
+std::int64_t generic_frames(Pipeline& pipeline) {
+  if constexpr (requires { pipeline.dummy_run_num_frames(); }) {
+    static_assert(std::integral<decltype(pipeline.dummy_run_num_frames())>,
+                  "dummy_run_num_frames() must return a whole number; 0 opts out");
+    return static_cast<std::int64_t>(pipeline.dummy_run_num_frames());
   } else {
     return 0;
   }

@@ -46,12 +46,14 @@ struct WarmUpRequest {
 };
 
 /// The request that a recipe asks for.
-/// @throws InvalidArgument as `WarmUpRecipe::check()`, and for negative default sizes.
+/// @throws InvalidArgument as `WarmUpRecipe::check()`, and for negative default sizes or a
+///         default guidance that is not finite.
 [[nodiscard]] WarmUpRequest make_warm_up_request(const WarmUpRecipe& recipe,
                                                  const WarmUpDefaults& defaults = {});
 
 /// The request of a pipeline that any generation warms up: one step, and so many frames.
-/// @throws InvalidArgument unless `num_frames` is at least 1; for negative default sizes.
+/// @throws InvalidArgument unless `num_frames` is at least 1; for negative default sizes or a
+///         default guidance that is not finite.
 [[nodiscard]] WarmUpRequest make_generic_warm_up_request(std::int64_t num_frames,
                                                          const WarmUpDefaults& defaults = {});
 
