@@ -52,7 +52,8 @@ class BlockPool {
   void count_out_of_memory();
 
   /// Gives a block back. It is poisoned, then reused, in the order of its own stream; if other
-  /// streams were recorded on it, only after what they have queued now.
+  /// streams were recorded on it, only after what they have queued now. Until then it is parked:
+  /// for the race checker it has gone back, for the figures it is active.
   /// @returns false if the block is not of this pool.
   bool free(void* data) noexcept;
 
@@ -99,6 +100,7 @@ class BlockPool {
     auto operator<=>(const FreeKey&) const = default;  // NOLINT(modernize-use-nullptr)
   };
 
+  /// A block that was given back and waits for the streams that were recorded on it.
   struct Parked {
     std::byte* data;
     std::vector<Mark> users;
@@ -113,7 +115,6 @@ class BlockPool {
   void insert_free(Blocks::iterator block);
   void erase_free(Blocks::iterator block);
   void make_free(Blocks::iterator block);
-  void unpark(const Parked& parked);
   void unpark_reached();
   void release_idle_segments();
   void queue_poison(StreamQueue& stream, std::byte* data, std::int64_t bytes) noexcept;

@@ -103,7 +103,9 @@ class Monitor {
 
   // --- memory ---
   void allocate(StreamQueue& stream, const void* data, std::int64_t bytes, bool new_segment);
-  /// A finding that is to be thrown waits in the stream's error slot.
+  /// A block goes back, after what `stream` has queued and what the events of `users` saw. It is
+  /// judged here and not again when it is reused. A finding that is to be thrown waits in the
+  /// stream's error slot.
   void free(StreamQueue& stream, const void* data, std::int64_t bytes,
             std::span<const Mark> users) noexcept;
   void release(const void* data, std::int64_t bytes);
