@@ -151,7 +151,7 @@ void Monitor::submit_and_wait(StreamQueue& stream, Work work, bool program_waits
 
 Mark Monitor::mark(StreamQueue& stream) {
   const std::lock_guard lock(mutex_);
-  return {stream.record(), checker_.snapshot(stream.actor()), time_.tail(stream.actor())};
+  return {stream.record(), checker_.snapshot(stream.actor()), time_.tail(stream.actor()), epoch_};
 }
 
 Mark Monitor::record(StreamQueue& stream) {
@@ -165,15 +165,15 @@ Mark Monitor::record(StreamQueue& stream) {
 void Monitor::wait(StreamQueue& stream, const Mark& mark) {
   const std::lock_guard lock(mutex_);
   stream.wait_for(mark.marker);
-  checker_.wait(stream.actor(), mark.seen);
-  time_.wait(stream.actor(), mark.time + FaultScript::take_delay());
+  if (is_current(mark)) checker_.wait(stream.actor(), mark.seen);
+  time_.wait(stream.actor(), time_of(mark) + FaultScript::take_delay());
 }
 
 void Monitor::host_wait(const Mark& mark, bool orders) {
   mark.marker.wait();
   const std::lock_guard lock(mutex_);
-  if (orders) checker_.host_wait(mark.seen);
-  time_.host_wait(mark.time);
+  if (orders && is_current(mark)) checker_.host_wait(mark.seen);
+  time_.host_wait(time_of(mark));
   time_.host_work(FaultScript::take_delay());
 }
 
@@ -181,13 +181,13 @@ bool Monitor::reached(const Mark& mark, bool program_asks) {
   {
     const std::lock_guard lock(mutex_);
     if (program_asks) time_.host_work(time_.costs.query + FaultScript::take_delay());
-    if (mark.time > time_.now()) return false;
+    if (time_of(mark) > time_.now()) return false;
     if (is_held() && !mark.marker.reached()) return false;
   }
   mark.marker.wait();
   if (program_asks) {
     const std::lock_guard lock(mutex_);
-    checker_.host_wait(mark.seen);
+    if (is_current(mark)) checker_.host_wait(mark.seen);
   }
   return true;
 }
@@ -203,6 +203,10 @@ void Monitor::open_holds() noexcept {
   for (const auto& weak : holds_) {
     if (const auto hold = weak.lock()) hold->open();
   }
+}
+
+Nanoseconds Monitor::time_of(const Mark& mark) const {
+  return is_current(mark) ? mark.time : Nanoseconds::zero();
 }
 
 bool Monitor::is_held() {
@@ -277,6 +281,7 @@ void Monitor::host_access(std::string name, Accesses accesses) {
 
 void Monitor::reset() {
   const std::lock_guard lock(mutex_);
+  ++epoch_;
   checker_.reset();
   time_.reset();
   races_.clear();

@@ -18,6 +18,7 @@
 #include <offstage/testing/timeline.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -42,11 +43,13 @@ struct Work {
 };
 
 /// A point in the work of a stream, in the three senses of it: what has run, what happened before,
-/// and when. One recording of an event. Made by default: reached at the start.
+/// and when. One recording of an event. Made by default: reached at the start; so is one that was
+/// made before the last `Monitor::reset()`, and nothing happened before that.
 struct Mark {
   StreamMarker marker;
   VectorClock seen;
   Nanoseconds time{0};
+  std::uint64_t epoch = 0;  ///< How often the monitor had been reset.
 };
 
 /// The race checker and the virtual time, and one lock over both: tasks are checked in the order in
@@ -133,8 +136,12 @@ class Monitor {
   void submit(StreamQueue& stream, Work work, std::exception_ptr* error);
   void handle(const RaceReport& report);
   [[nodiscard]] bool is_held();
+  /// The time of a mark, which starts anew with each epoch.
+  [[nodiscard]] Nanoseconds time_of(const Mark& mark) const;
+  [[nodiscard]] bool is_current(const Mark& mark) const { return mark.epoch == epoch_; }
 
   mutable std::mutex mutex_;
+  std::uint64_t epoch_ = 0;
   RaceAction action_ = RaceAction::kThrow;
   RaceChecker checker_;
   VirtualTime time_;
