@@ -192,16 +192,31 @@ bool Monitor::reached(const Mark& mark, bool program_asks) {
   return true;
 }
 
-void Monitor::add_hold(const std::shared_ptr<Latch>& hold) {
+bool Monitor::Hold::closed() const {
+  const auto hold = latch.lock();
+  return hold && !hold->is_open();
+}
+
+void Monitor::add_hold(StreamQueue& stream, const std::shared_ptr<Latch>& hold) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(holds_, [](const auto& weak) { return weak.expired(); });
-  holds_.push_back(hold);
+  std::erase_if(holds_, [](const Hold& each) { return each.latch.expired(); });
+  holds_.push_back({stream.actor(), hold});
+}
+
+std::string Monitor::held_streams() const {
+  const std::lock_guard lock(mutex_);
+  std::string names;
+  for (const Hold& hold : holds_) {
+    if (!hold.closed()) continue;
+    names += (names.empty() ? "" : ", ") + checker_.name_of(hold.stream);
+  }
+  return names;
 }
 
 void Monitor::open_holds() noexcept {
   const std::lock_guard lock(mutex_);
-  for (const auto& weak : holds_) {
-    if (const auto hold = weak.lock()) hold->open();
+  for (const Hold& each : holds_) {
+    if (const auto hold = each.latch.lock()) hold->open();
   }
 }
 
@@ -209,11 +224,8 @@ Nanoseconds Monitor::time_of(const Mark& mark) const {
   return is_current(mark) ? mark.time : Nanoseconds::zero();
 }
 
-bool Monitor::is_held() {
-  return std::ranges::any_of(holds_, [](const auto& weak) {
-    const auto hold = weak.lock();
-    return hold && !hold->is_open();
-  });
+bool Monitor::is_held() const {
+  return std::ranges::any_of(holds_, &Hold::closed);
 }
 
 void Monitor::allocate(StreamQueue& stream, const void* data, std::int64_t bytes,

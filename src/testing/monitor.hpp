@@ -100,8 +100,10 @@ class Monitor {
   /// keeps it from being so.
   /// @param program_asks  True: costs the host time, and a yes orders what comes after.
   [[nodiscard]] bool reached(const Mark& mark, bool program_asks);
-  /// Notes a hold, until it is opened.
-  void add_hold(const std::shared_ptr<Latch>& hold);
+  /// Notes a hold of a stream, until it is opened.
+  void add_hold(StreamQueue& stream, const std::shared_ptr<Latch>& hold);
+  /// The names of the streams that are held, with commas between them.
+  [[nodiscard]] std::string held_streams() const;
   void open_holds() noexcept;
 
   // --- memory ---
@@ -135,7 +137,7 @@ class Monitor {
  private:
   void submit(StreamQueue& stream, Work work, std::exception_ptr* error);
   void handle(const RaceReport& report);
-  [[nodiscard]] bool is_held();
+  [[nodiscard]] bool is_held() const;
   /// The time of a mark, which starts anew with each epoch.
   [[nodiscard]] Nanoseconds time_of(const Mark& mark) const;
   [[nodiscard]] bool is_current(const Mark& mark) const { return mark.epoch == epoch_; }
@@ -148,7 +150,12 @@ class Monitor {
   Graveyard graveyard_;
   ErrorSlot errors_;
   std::vector<RaceReport> races_;
-  std::vector<std::weak_ptr<Latch>> holds_;
+  struct Hold {
+    ActorId stream;
+    std::weak_ptr<Latch> latch;
+    [[nodiscard]] bool closed() const;
+  };
+  std::vector<Hold> holds_;
 };
 
 }  // namespace testing::detail

@@ -31,6 +31,7 @@ class RaceChecker {
 
   /// A stream, by the name that reports call it.
   [[nodiscard]] ActorId add_actor(std::string name);
+  [[nodiscard]] const std::string& name_of(ActorId actor) const { return names_[actor]; }
 
   // --- order ---
 

@@ -195,8 +195,9 @@ bool Simulator::is_pinned(const void* data, std::int64_t bytes) const {
 
 StreamHold Simulator::hold(c10::Stream stream) {
   auto gate = std::make_shared<StreamHold::Gate>();
-  Runtime::get().monitor().add_hold(gate);
-  Runtime::get().queue(stream).enqueue([gate] { gate->wait(); });
+  detail::StreamQueue& queue = Runtime::get().queue(stream);
+  Runtime::get().monitor().add_hold(queue, gate);
+  queue.enqueue([gate] { gate->wait(); });
   return StreamHold(std::move(gate));
 }
 
@@ -347,6 +348,10 @@ std::string thread_residue() {
 
 void Simulator::reset() {
   Runtime& runtime = Runtime::get();
+  if (const std::string held = runtime.monitor().held_streams(); !held.empty()) {
+    throw StateError(
+        "simulated accelerator: a StreamHold is alive, and a reset would wait for ever: " + held);
+  }
   runtime.faults().clear();
   runtime.statistics = SimulatedStatistics::kComplete;
   std::string in_use;

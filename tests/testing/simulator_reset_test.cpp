@@ -80,5 +80,19 @@ TEST_F(SimulatorResetTest, AnEventFromBeforeIsReachedWhenTimeStarts) {
   EXPECT_EQ(simulator_.timeline().host, simulator_.costs().enqueue);
 }
 
+TEST_F(SimulatorResetTest, AHoldThatIsAliveIsNamedAndNothingIsReset) {
+  simulator_.set_capacity(0, 10 * kMiB);
+  const c10::Stream stream = new_stream(1);
+  StreamHold hold = simulator_.hold(stream);
+  StreamHold second = simulator_.hold(default_stream());
+  EXPECT_THAT(error_of_reset(), AllOf(HasSubstr("sim:1 stream " + std::to_string(stream.id())),
+                                      HasSubstr("sim:0 default stream")));
+  EXPECT_EQ(simulator_.memory().total, 10 * kMiB);
+  second.release();
+  EXPECT_THAT(error_of_reset(), Not(HasSubstr("sim:0")));
+  hold.release();
+  EXPECT_EQ(error_of_reset(), "none");
+}
+
 }  // namespace
 }  // namespace offstage::testing

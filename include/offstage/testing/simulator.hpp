@@ -270,6 +270,7 @@ class Simulator {
   /// @throws what a queued operation threw, or StateError that says what the test before left
   ///         behind: device memory in use, or a current device, current stream, inference or grad
   ///         mode of this thread that is not the first one. All of the above was done before.
+  /// @throws StateError that names the streams that a `StreamHold` holds. Nothing was done then.
   void reset();
 
  private:
