@@ -76,6 +76,20 @@ void poison_host(const at::Tensor& host) {
   });
 }
 
+// Each byte of the one has its place in the other.
+bool have_same_layout(const at::Tensor& from, const at::Tensor& to) {
+  return from.scalar_type() == to.scalar_type() && from.sizes() == to.sizes() &&
+         from.strides() == to.strides();
+}
+
+// A copy inside the devices, from the first access to the second, hands on what is not written yet;
+// whoever looks at it is to blame.
+void hand_on(Accesses& accesses, bool bytewise) {
+  accesses[0].may_be_unwritten = true;
+  accesses[1].source = 0;
+  accesses[1].bytewise = bytewise;
+}
+
 // Between host and device, on the device's current stream.
 void copy_over_the_bus(const at::Tensor& host, c10::DeviceIndex index, bool non_blocking, Work work,
                        std::int64_t bytes) {
@@ -145,8 +159,7 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   CounterBoard& counters = Runtime::get().device(index).counters;
   if (from_device && to_device) {
     work.name = from.device() == to.device() ? "copy on the device" : "copy between devices";
-    // A copy inside the devices hands on what is not written yet; whoever looks at it is to blame.
-    work.accesses.front().may_be_unwritten = true;
+    hand_on(work.accesses, have_same_layout(from, to));
     copy_on_device(index, to.device().index(), std::move(work), bytes);
     counters.add(&SimulatorCounters::copies_d2d);
     counters.add(&SimulatorCounters::bytes_d2d, bytes);
@@ -206,8 +219,8 @@ void copy_bytes(const char* name, c10::DeviceIndex index, void* to, const void* 
             .accesses = {},
             .run = [=] { std::memcpy(to, from, static_cast<std::size_t>(bytes)); }};
   add_access(work.accesses, from, bytes, Use::kRead);
-  work.accesses.back().may_be_unwritten = true;  // Bytes are moved for the case that they matter.
   add_access(work.accesses, to, bytes, Use::kWrite);
+  hand_on(work.accesses, /*bytewise=*/true);
   runtime.monitor().submit(runtime.current_queue(index), std::move(work));
 }
 

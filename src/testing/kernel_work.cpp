@@ -64,6 +64,21 @@ bool passes_on(const c10::FunctionSchema& schema, const std::vector<c10::IValue>
   return beta != nullptr && beta->isScalar() && beta->toScalar().equal(0);
 }
 
+/// True for arguments of which values choose what is read: rows of a table, pages of a cache.
+bool reads_some(const c10::FunctionSchema& schema, std::size_t index) {
+  if (index != 0) return false;
+  std::string_view name = schema.name();
+  if (name.ends_with('_')) name.remove_suffix(1);
+  static constexpr std::array kChosen = {
+      "aten::index_select",  "aten::index",           "aten::_unsafe_index",
+      "aten::gather",        "aten::embedding",       "aten::take",
+      "aten::masked_select", "aten::_embedding_bag",  "aten::_embedding_bag_forward_only",
+      "aten::index_put",     "aten::_index_put_impl", "aten::_unsafe_index_put",
+      "aten::put",           "aten::index_add",       "aten::index_reduce",
+      "aten::scatter",       "aten::scatter_add",     "aten::scatter_reduce"};
+  return std::ranges::find(kChosen, name) != kChosen.end();
+}
+
 /// True for arguments that are written although the schema calls them read.
 bool is_written_in_secret(const c10::FunctionSchema& schema,
                           const std::vector<c10::IValue>& arguments, std::string_view argument) {
@@ -129,9 +144,9 @@ Accesses accesses_of(const c10::FunctionSchema& schema, const std::vector<c10::I
       if (!tensor.defined() || tensor.is_cpu()) return;
       const std::size_t first = accesses.size();
       add_access(accesses, tensor, use);
-      if (!passes_on(schema, arguments, i)) return;
       for (std::size_t added = first; added < accesses.size(); ++added) {
-        accesses[added].may_be_unwritten = true;
+        accesses[added].may_be_unwritten = passes_on(schema, arguments, i);
+        accesses[added].reads_some = reads_some(schema, i);
       }
     });
   }
