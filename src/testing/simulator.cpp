@@ -214,14 +214,14 @@ std::vector<RaceReport> Simulator::races() const {
 }
 
 void Simulator::host_reads(const void* data, std::int64_t bytes, const std::string& name) {
-  if (is_pinned(data, bytes)) {
-    Runtime::get().monitor().host_access(name, data, bytes, /*writes=*/false);
+  for (const auto& [first, length] : PinnedRanges::get().parts(data, bytes)) {
+    Runtime::get().monitor().host_access(name, first, length, /*writes=*/false);
   }
 }
 
 void Simulator::host_writes(const void* data, std::int64_t bytes, const std::string& name) {
-  if (is_pinned(data, bytes)) {
-    Runtime::get().monitor().host_access(name, data, bytes, /*writes=*/true);
+  for (const auto& [first, length] : PinnedRanges::get().parts(data, bytes)) {
+    Runtime::get().monitor().host_access(name, first, length, /*writes=*/true);
   }
 }
 

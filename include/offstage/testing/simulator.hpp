@@ -226,7 +226,7 @@ class Simulator {
   [[nodiscard]] std::vector<RaceReport> races() const;
 
   /// Tell the checker that the host reads or writes pinned memory now: plain accesses are invisible
-  /// to it. Ignored for memory that is not pinned.
+  /// to it. Parts of the range that are not pinned are ignored.
   /// @throws RaceError if a queued copy is not done with it and the action is kThrow.
   void host_reads(const void* data, std::int64_t bytes, const std::string& name = "host read");
   void host_writes(const void* data, std::int64_t bytes, const std::string& name = "host write");
