@@ -100,9 +100,9 @@ void copy_over_the_bus(const at::Tensor& host, c10::DeviceIndex index, bool non_
   const bool to_host = work.engine == Engine::kD2h;
   const bool pinned = is_pinned_for_copy(host);
   const CostModel costs = monitor.costs();
-  work.cost = costs.copy_cost(bytes, !pinned   ? costs.pageable_bandwidth
-                                     : to_host ? costs.d2h_bandwidth
-                                               : costs.h2d_bandwidth);
+  work.cost += costs.copy_cost(bytes, !pinned   ? costs.pageable_bandwidth
+                                      : to_host ? costs.d2h_bandwidth
+                                                : costs.h2d_bandwidth);
   if (pinned) add_access(work.accesses, host, to_host ? Use::kWrite : Use::kRead);
   if (non_blocking && pinned) {
     if (to_host && runtime.deferred() && !pending_reads().any_of(host)) poison_host(host);
@@ -128,12 +128,12 @@ void copy_on_device(c10::DeviceIndex from, c10::DeviceIndex to, Work work, std::
   StreamQueue& source = runtime.current_queue(from);
   if (from == to) {
     work.engine = Engine::kCompute;
-    work.cost = costs.cost_of({.name = "copy", .bytes = 2 * bytes});
+    work.cost += costs.cost_of({.name = "copy", .bytes = 2 * bytes});
     monitor.submit(source, std::move(work));
     return;
   }
   work.engine = Engine::kPeer;
-  work.cost = costs.copy_cost(bytes, costs.peer_bandwidth);
+  work.cost += costs.copy_cost(bytes, costs.peer_bandwidth);
   StreamQueue& target = runtime.current_queue(to);
   monitor.wait(source, monitor.mark(target));
   monitor.submit(source, std::move(work));
@@ -148,6 +148,7 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
               "simulated accelerator: cannot copy from ", from.device(), " to ", to.device());
   Runtime::get().faults().enter(FaultPoint::kCopy);
   Work work;
+  work.cost = FaultScript::take_delay();  // Before a wait between two devices takes it.
   if (from_device) add_access(work.accesses, from, Use::kRead);
   if (to_device) add_access(work.accesses, to, Use::kWrite);
   // The aliases are CPU tensors that own nothing: they may die on the worker.

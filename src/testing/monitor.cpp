@@ -166,7 +166,7 @@ void Monitor::wait(StreamQueue& stream, const Mark& mark) {
   const std::lock_guard lock(mutex_);
   stream.wait_for(mark.marker);
   if (is_current(mark)) checker_.wait(stream.actor(), mark.seen);
-  time_.wait(stream.actor(), time_of(mark) + FaultScript::take_delay());
+  time_.wait(stream.actor(), time_of(mark), FaultScript::take_delay());
 }
 
 void Monitor::host_wait(const Mark& mark, bool orders) {

@@ -54,9 +54,11 @@ Nanoseconds VirtualTime::tail(ActorId stream) const {
   return std::max(streams_[stream].ready, host_);
 }
 
-void VirtualTime::wait(ActorId stream, Nanoseconds until) {
+void VirtualTime::wait(ActorId stream, Nanoseconds until, Nanoseconds delay) {
   host_ += costs.enqueue;
-  streams_[stream].ready = std::max(streams_[stream].ready, until);
+  Nanoseconds& ready = streams_[stream].ready;
+  ready = std::max(ready, until);
+  if (delay > Nanoseconds::zero()) ready = std::max(ready, host_) + delay;
 }
 
 void VirtualTime::host_wait(Nanoseconds until) {

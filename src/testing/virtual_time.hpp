@@ -52,7 +52,8 @@ class VirtualTime {
 
   /// When what is queued on `stream` will be done.
   [[nodiscard]] Nanoseconds tail(ActorId stream) const;
-  void wait(ActorId stream, Nanoseconds until);
+  /// @param delay  What the wait takes beyond that.
+  void wait(ActorId stream, Nanoseconds until, Nanoseconds delay = {});
   void host_wait(Nanoseconds until);
   void host_work(Nanoseconds duration) { host_ += duration; }
   [[nodiscard]] Nanoseconds now() const noexcept { return host_; }
