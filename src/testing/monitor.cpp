@@ -93,6 +93,12 @@ void Monitor::host_work(Nanoseconds duration) {
   time_.host_work(duration);
 }
 
+void Monitor::advance_host(Nanoseconds duration) {
+  const std::lock_guard lock(mutex_);
+  time_.check("advance_host", duration);
+  time_.host_work(duration);
+}
+
 void Monitor::handle(const RaceReport& report) {
   races_.push_back(report);
   if (action_ == RaceAction::kThrow) throw RaceError(report);
@@ -109,6 +115,9 @@ void Monitor::submit(StreamQueue& stream, Work work) {
 void Monitor::submit(StreamQueue& stream, Work work, std::exception_ptr* error) {
   const std::lock_guard lock(mutex_);
   const Nanoseconds delay = FaultScript::take_delay();
+  time_.check(work.name, delay);
+  time_.check(work.name, work.cost);
+  time_.check(work.name, work.cost + delay);
   if (action_ == RaceAction::kIgnore) {
     work.accesses.clear();
   } else if (!work.reported) {

@@ -74,11 +74,14 @@ class Monitor {
   [[nodiscard]] Timeline timeline() const;
   [[nodiscard]] std::vector<RaceReport> races() const;
   void host_work(Nanoseconds duration);
+  /// The same for the program. @throws InvalidArgument if the clock has no room for it.
+  void advance_host(Nanoseconds duration);
 
   // --- tasks ---
 
   /// A task whose memory is not there is not run: it fails as one on a real device would.
-  /// @throws RaceError if the action is kThrow; the task is not queued then.
+  /// @throws RaceError if the action is kThrow, InvalidArgument for a cost that cannot be; the task
+  ///         is not queued then.
   void submit(StreamQueue& stream, Work work);
   /// Looks whether `work` will use memory that was given back: before memory for its results is
   /// taken, which may be the same.

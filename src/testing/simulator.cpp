@@ -29,6 +29,8 @@ namespace {
 using detail::PinnedRanges;
 using detail::Runtime;
 
+constexpr std::chrono::hours kLongestCost(100 * 24);
+
 // LibTorch must be able to read "name:0": it knows letters and underscores, and compares with the
 // name in lower case.
 void check_name(const std::string& name) {
@@ -247,6 +249,10 @@ void Simulator::set_costs(CostModel costs) {
       throw InvalidArgument("simulated accelerator: a cost must not be negative, got " +
                             std::to_string(duration.count()) + " ns");
     }
+    if (duration > kLongestCost) {
+      throw InvalidArgument("simulated accelerator: a cost must not be more than 100 days, got " +
+                            std::to_string(duration.count()) + " ns");
+    }
   }
   if (costs.query == std::chrono::nanoseconds::zero()) {
     throw InvalidArgument(
@@ -268,10 +274,7 @@ Timeline Simulator::timeline() const {
 }
 
 void Simulator::advance_host(std::chrono::nanoseconds duration) {
-  if (duration < std::chrono::nanoseconds::zero()) {
-    throw InvalidArgument("simulated accelerator: time does not go back");
-  }
-  Runtime::get().monitor().host_work(duration);
+  Runtime::get().monitor().advance_host(duration);
 }
 
 void Simulator::set_used_by_others(int index, std::int64_t bytes) {

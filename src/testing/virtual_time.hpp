@@ -47,6 +47,9 @@ class VirtualTime {
   CostModel costs;
   bool recording = false;
 
+  /// @throws InvalidArgument  for a cost that is negative, or that the clock has no room for.
+  void check(const std::string& name, Nanoseconds cost) const;
+
   /// Queues a task; its cost comes on top of the time of queueing.
   void run(ActorId id, const std::string& name, Engine engine, Nanoseconds cost);
 
@@ -77,6 +80,7 @@ class VirtualTime {
   std::vector<ActorId> order_;   // Those that were used, in the order of their first use.
   std::vector<Engines> engines_;
   std::vector<TimelineSpan> spans_;
+  Nanoseconds latest_{0};  // No task ends later.
   Nanoseconds host_{0};
   Nanoseconds host_waited_{0};
 };

@@ -45,10 +45,12 @@ struct CostModel {
   Nanoseconds release_segment{200'000};   ///< Host time of giving a segment back.
 
   /// Costs of single operations, by name ("aten::addmm"), instead of the formula. A function must
-  /// depend on its argument alone.
+  /// depend on its argument alone. One that is negative, or that the clock cannot count, is an
+  /// `InvalidArgument` from the call of the operation, which is not queued.
   std::map<std::string, std::function<Nanoseconds(const KernelWork&)>> kernels;
 
   /// `kernels[name]`, else `kernel_latency` + the longer of bytes and flops.
+  /// @throws InvalidArgument for a negative cost and one of centuries.
   [[nodiscard]] Nanoseconds cost_of(const KernelWork& work) const;
 
   /// `copy_latency` + the time for the bytes.

@@ -237,8 +237,8 @@ class Simulator {
 
   // --- virtual time ---
 
-  /// @throws InvalidArgument for a rate that is not more than 0, a negative cost, or a query that
-  ///         costs nothing.
+  /// @throws InvalidArgument for a rate that is not more than 0, a cost that is negative or more
+  ///         than 100 days, or a query that costs nothing.
   void set_costs(CostModel costs);
   [[nodiscard]] CostModel costs() const;
   /// Keeps a span for every task from here on, or stops doing so.
@@ -246,6 +246,7 @@ class Simulator {
   /// Since the start or the last reset.
   [[nodiscard]] Timeline timeline() const;
   /// The host computes something else for this long.
+  /// @throws InvalidArgument if that is negative, or more than the clock can count.
   void advance_host(std::chrono::nanoseconds duration);
 
   // --- memory as others leave it ---
