@@ -154,13 +154,16 @@ void BlockPool::set_used_by_others(std::int64_t bytes) {
   used_by_others_ = bytes;
 }
 
-void BlockPool::set_limit(std::int64_t bytes) {
+void BlockPool::set_fraction(double fraction) {
   const std::lock_guard lock(mutex_);
-  limit_ = bytes;
+  fraction_ = fraction;
 }
 
 std::int64_t BlockPool::available() const {
-  return std::min(capacity_ - used_by_others_, limit_) - reserved();
+  const auto limit = fraction_ < 1
+                         ? static_cast<std::int64_t>(fraction_ * static_cast<double>(capacity_))
+                         : capacity_;
+  return std::min(capacity_ - used_by_others_, limit) - reserved();
 }
 
 void BlockPool::reset_peaks() {

@@ -14,7 +14,6 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <mutex>
 #include <set>
@@ -69,8 +68,8 @@ class BlockPool {
   void set_capacity(std::int64_t bytes);
   /// Bytes of the device that other processes hold.
   void set_used_by_others(std::int64_t bytes);
-  /// The most that this process may take from the device, in bytes.
-  void set_limit(std::int64_t bytes);
+  /// The part of the capacity, now or later, that this process may take.
+  void set_fraction(double fraction);
   void reset_peaks();
   void reset_accumulated();
   [[nodiscard]] Stats stats() const;
@@ -131,7 +130,7 @@ class BlockPool {
   mutable std::mutex mutex_;
   std::int64_t capacity_;
   std::int64_t used_by_others_ = 0;
-  std::int64_t limit_ = std::numeric_limits<std::int64_t>::max();
+  double fraction_ = 1;
   Blocks blocks_;
   std::set<FreeKey> free_;
   std::vector<Parked> parked_;

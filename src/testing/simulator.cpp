@@ -18,7 +18,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
-#include <limits>
 #include <mutex>
 #include <utility>
 
@@ -290,8 +289,7 @@ void Simulator::set_memory_fraction(int index, double fraction) {
     throw InvalidArgument("simulated accelerator: a memory fraction must be in (0, 1], got " +
                           std::to_string(fraction));
   }
-  detail::BlockPool& pool = Runtime::get().device(to_index(index)).pool;
-  pool.set_limit(static_cast<std::int64_t>(fraction * static_cast<double>(pool.capacity())));
+  Runtime::get().device(to_index(index)).pool.set_fraction(fraction);
 }
 
 void Simulator::set_statistics(SimulatedStatistics statistics) {
@@ -369,7 +367,7 @@ void Simulator::reset() {
     device.pool.release_cached();
     device.pool.set_capacity(options_.capacity_bytes);
     device.pool.set_used_by_others(0);
-    device.pool.set_limit(std::numeric_limits<std::int64_t>::max());
+    device.pool.set_fraction(1);
     device.pool.reset_peaks();
     if (const auto bytes = memory(i).allocated; bytes > 0) {
       in_use += (in_use.empty() ? "" : ", ") + options_.name + ":" + std::to_string(i) + " has " +

@@ -254,7 +254,7 @@ class Simulator {
   /// Bytes of the device that other processes hold: they count in the device's figures and not in
   /// the allocator's.
   void set_used_by_others(int index, std::int64_t bytes);
-  /// The part of the device that this process may take, in (0, 1].
+  /// The part of the device that this process may take, in (0, 1]; of a later capacity too.
   void set_memory_fraction(int index, double fraction);
   void set_statistics(SimulatedStatistics statistics);
   /// Takes `2 * holes` blocks of `hole_bytes` on a stream and frees every second one.
