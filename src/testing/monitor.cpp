@@ -229,6 +229,11 @@ void Monitor::open_holds() noexcept {
   }
 }
 
+double Monitor::milliseconds_between(const Mark& first, const Mark& second) const {
+  const std::lock_guard lock(mutex_);
+  return std::chrono::duration<double, std::milli>(time_of(second) - time_of(first)).count();
+}
+
 Nanoseconds Monitor::time_of(const Mark& mark) const {
   return is_current(mark) ? mark.time : Nanoseconds::zero();
 }

@@ -103,6 +103,8 @@ class Monitor {
   /// keeps it from being so.
   /// @param program_asks  True: costs the host time, and a yes orders what comes after.
   [[nodiscard]] bool reached(const Mark& mark, bool program_asks);
+  /// Of virtual time.
+  [[nodiscard]] double milliseconds_between(const Mark& first, const Mark& second) const;
   /// Notes a hold of a stream, until it is opened.
   void add_hold(StreamQueue& stream, const std::shared_ptr<Latch>& hold);
   /// The names of the streams that are held, with commas between them.

@@ -245,5 +245,21 @@ TEST_F(TimelineTest, RatesThatAreTooSlowForTheClockAreRefusedAtTheCall) {
   EXPECT_THROW((void)cost_of(std::int64_t{1} << 62), InvalidArgument);
 }
 
+TEST_F(TimelineTest, TwoEventsHaveTheVirtualTimeBetweenThem) {
+  const c10::DeviceType type = simulator_.device().type();
+  c10::Event first(type, c10::EventFlag::BACKEND_DEFAULT);
+  c10::Event second(type, c10::EventFlag::BACKEND_DEFAULT);
+  at::Tensor device = device_bytes(64);
+  device.fill_(1);
+  first.record(default_stream());
+  device.add_(1);
+  device.add_(1);
+  second.record(default_stream());
+  EXPECT_THROW((void)first.elapsedTime(second), c10::Error) << "they are not reached";
+  default_stream().synchronize();
+  EXPECT_DOUBLE_EQ(first.elapsedTime(second), 0.2);
+  EXPECT_DOUBLE_EQ(second.elapsedTime(first), -0.2);
+}
+
 }  // namespace
 }  // namespace offstage::testing

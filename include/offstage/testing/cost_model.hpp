@@ -18,7 +18,7 @@ namespace testing {
 /// What a kernel does, as far as a cost can be told from operands and shapes.
 struct KernelWork {
   std::string name;        ///< "aten::addmm".
-  std::int64_t bytes = 0;  ///< Of all operands and results, gaps left out.
+  std::int64_t bytes = 0;  ///< Of all operands, `out` ones too; not of results that are new.
   std::int64_t flops = 0;  ///< Multiply and add count as two; 0 where no formula is known.
 };
 

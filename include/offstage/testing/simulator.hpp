@@ -33,7 +33,7 @@ inline constexpr int kMaxSimulatedDevices = 16;
 
 struct SimulatorOptions {
   /// The name of the device type ("sim:0"): lower case letters and underscores, and none that
-  /// LibTorch has. A process can only ever have one.
+  /// LibTorch has, "privateuseone" apart. A process can only ever have one.
   std::string name = "sim";
   /// 1 to `kMaxSimulatedDevices`.
   int device_count = 2;
