@@ -93,6 +93,11 @@ struct Access {
   bool writes = false;
   bool device = true;             ///< False: pinned host memory.
   bool may_be_unwritten = false;  ///< What it reads need not have been written.
+  bool reads_some = false;        ///< Values choose what it reads: some of it must be written.
+
+  /// What a write copies: the place of the read in the same list, or -1.
+  int source = -1;
+  bool bytewise = false;  ///< The n-th byte there comes here as the n-th byte.
 };
 
 using Accesses = std::vector<Access>;

@@ -95,16 +95,16 @@ bool BlockPool::free(void* data) noexcept {
   shrink(stats_.allocated_bytes, freed.large, freed.size);
   shrink(stats_.requested_bytes, freed.large, freed.requested);
   counters_.add(&SimulatorCounters::frees);
-  if (freed.users.empty()) {
-    monitor_.free(*freed.stream, data, freed.size, {});
-    make_free(block);
-    return true;
-  }
   Parked parked{block->first, {}};
   for (StreamQueue* user : std::exchange(freed.users, {})) {
     parked.users.push_back(monitor_.mark(*user));
   }
-  parked_.push_back(std::move(parked));
+  monitor_.free(*freed.stream, data, freed.size, parked.users);
+  if (parked.users.empty()) {
+    make_free(block);
+  } else {
+    parked_.push_back(std::move(parked));
+  }
   return true;
 }
 
@@ -154,13 +154,16 @@ void BlockPool::set_used_by_others(std::int64_t bytes) {
   used_by_others_ = bytes;
 }
 
-void BlockPool::set_limit(std::int64_t bytes) {
+void BlockPool::set_fraction(double fraction) {
   const std::lock_guard lock(mutex_);
-  limit_ = bytes;
+  fraction_ = fraction;
 }
 
 std::int64_t BlockPool::available() const {
-  return std::min(capacity_ - used_by_others_, limit_) - reserved();
+  const auto limit = fraction_ < 1
+                         ? static_cast<std::int64_t>(fraction_ * static_cast<double>(capacity_))
+                         : capacity_;
+  return std::min(capacity_ - used_by_others_, limit) - reserved();
 }
 
 void BlockPool::reset_peaks() {
@@ -276,22 +279,16 @@ void BlockPool::unpark_reached() {
     const bool reached = std::ranges::all_of(parked.users, [this](const Mark& user) {
       return monitor_.reached(user, /*program_asks=*/false);
     });
-    if (reached) unpark(parked);
+    if (reached) make_free(blocks_.find(parked.data));
     return reached;
   });
-}
-
-void BlockPool::unpark(const Parked& parked) {
-  const auto block = blocks_.find(parked.data);
-  monitor_.free(*block->second.stream, parked.data, block->second.size, parked.users);
-  make_free(block);
 }
 
 void BlockPool::release_idle_segments() {
   if (!parked_.empty()) ++stats_.num_sync_all_streams;
   for (const Parked& parked : std::exchange(parked_, {})) {
     for (const Mark& user : parked.users) monitor_.host_wait(user, /*orders=*/false);
-    unpark(parked);
+    make_free(blocks_.find(parked.data));
   }
   for (auto block = blocks_.begin(); block != blocks_.end();) {
     auto& [data, idle] = *block;

@@ -14,7 +14,6 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <mutex>
 #include <set>
@@ -52,7 +51,8 @@ class BlockPool {
   void count_out_of_memory();
 
   /// Gives a block back. It is poisoned, then reused, in the order of its own stream; if other
-  /// streams were recorded on it, only after what they have queued now.
+  /// streams were recorded on it, only after what they have queued now. Until then it is parked:
+  /// for the race checker it has gone back, for the figures it is active.
   /// @returns false if the block is not of this pool.
   bool free(void* data) noexcept;
 
@@ -68,8 +68,8 @@ class BlockPool {
   void set_capacity(std::int64_t bytes);
   /// Bytes of the device that other processes hold.
   void set_used_by_others(std::int64_t bytes);
-  /// The most that this process may take from the device, in bytes.
-  void set_limit(std::int64_t bytes);
+  /// The part of the capacity, now or later, that this process may take.
+  void set_fraction(double fraction);
   void reset_peaks();
   void reset_accumulated();
   [[nodiscard]] Stats stats() const;
@@ -99,6 +99,7 @@ class BlockPool {
     auto operator<=>(const FreeKey&) const = default;  // NOLINT(modernize-use-nullptr)
   };
 
+  /// A block that was given back and waits for the streams that were recorded on it.
   struct Parked {
     std::byte* data;
     std::vector<Mark> users;
@@ -113,7 +114,6 @@ class BlockPool {
   void insert_free(Blocks::iterator block);
   void erase_free(Blocks::iterator block);
   void make_free(Blocks::iterator block);
-  void unpark(const Parked& parked);
   void unpark_reached();
   void release_idle_segments();
   void queue_poison(StreamQueue& stream, std::byte* data, std::int64_t bytes) noexcept;
@@ -130,7 +130,7 @@ class BlockPool {
   mutable std::mutex mutex_;
   std::int64_t capacity_;
   std::int64_t used_by_others_ = 0;
-  std::int64_t limit_ = std::numeric_limits<std::int64_t>::max();
+  double fraction_ = 1;
   Blocks blocks_;
   std::set<FreeKey> free_;
   std::vector<Parked> parked_;

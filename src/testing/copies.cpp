@@ -76,6 +76,20 @@ void poison_host(const at::Tensor& host) {
   });
 }
 
+// Each byte of the one has its place in the other.
+bool have_same_layout(const at::Tensor& from, const at::Tensor& to) {
+  return from.scalar_type() == to.scalar_type() && from.sizes() == to.sizes() &&
+         from.strides() == to.strides();
+}
+
+// A copy inside the devices, from the first access to the second, hands on what is not written yet;
+// whoever looks at it is to blame.
+void hand_on(Accesses& accesses, bool bytewise) {
+  accesses[0].may_be_unwritten = true;
+  accesses[1].source = 0;
+  accesses[1].bytewise = bytewise;
+}
+
 // Between host and device, on the device's current stream.
 void copy_over_the_bus(const at::Tensor& host, c10::DeviceIndex index, bool non_blocking, Work work,
                        std::int64_t bytes) {
@@ -86,9 +100,9 @@ void copy_over_the_bus(const at::Tensor& host, c10::DeviceIndex index, bool non_
   const bool to_host = work.engine == Engine::kD2h;
   const bool pinned = is_pinned_for_copy(host);
   const CostModel costs = monitor.costs();
-  work.cost = costs.copy_cost(bytes, !pinned   ? costs.pageable_bandwidth
-                                     : to_host ? costs.d2h_bandwidth
-                                               : costs.h2d_bandwidth);
+  work.cost += costs.copy_cost(bytes, !pinned   ? costs.pageable_bandwidth
+                                      : to_host ? costs.d2h_bandwidth
+                                                : costs.h2d_bandwidth);
   if (pinned) add_access(work.accesses, host, to_host ? Use::kWrite : Use::kRead);
   if (non_blocking && pinned) {
     if (to_host && runtime.deferred() && !pending_reads().any_of(host)) poison_host(host);
@@ -114,12 +128,12 @@ void copy_on_device(c10::DeviceIndex from, c10::DeviceIndex to, Work work, std::
   StreamQueue& source = runtime.current_queue(from);
   if (from == to) {
     work.engine = Engine::kCompute;
-    work.cost = costs.cost_of({.name = "copy", .bytes = 2 * bytes});
+    work.cost += costs.cost_of({.name = "copy", .bytes = 2 * bytes});
     monitor.submit(source, std::move(work));
     return;
   }
   work.engine = Engine::kPeer;
-  work.cost = costs.copy_cost(bytes, costs.peer_bandwidth);
+  work.cost += costs.copy_cost(bytes, costs.peer_bandwidth);
   StreamQueue& target = runtime.current_queue(to);
   monitor.wait(source, monitor.mark(target));
   monitor.submit(source, std::move(work));
@@ -134,6 +148,7 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
               "simulated accelerator: cannot copy from ", from.device(), " to ", to.device());
   Runtime::get().faults().enter(FaultPoint::kCopy);
   Work work;
+  work.cost = FaultScript::take_delay();  // Before a wait between two devices takes it.
   if (from_device) add_access(work.accesses, from, Use::kRead);
   if (to_device) add_access(work.accesses, to, Use::kWrite);
   // The aliases are CPU tensors that own nothing: they may die on the worker.
@@ -145,8 +160,7 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   CounterBoard& counters = Runtime::get().device(index).counters;
   if (from_device && to_device) {
     work.name = from.device() == to.device() ? "copy on the device" : "copy between devices";
-    // A copy inside the devices hands on what is not written yet; whoever looks at it is to blame.
-    work.accesses.front().may_be_unwritten = true;
+    hand_on(work.accesses, have_same_layout(from, to));
     copy_on_device(index, to.device().index(), std::move(work), bytes);
     counters.add(&SimulatorCounters::copies_d2d);
     counters.add(&SimulatorCounters::bytes_d2d, bytes);
@@ -206,8 +220,8 @@ void copy_bytes(const char* name, c10::DeviceIndex index, void* to, const void* 
             .accesses = {},
             .run = [=] { std::memcpy(to, from, static_cast<std::size_t>(bytes)); }};
   add_access(work.accesses, from, bytes, Use::kRead);
-  work.accesses.back().may_be_unwritten = true;  // Bytes are moved for the case that they matter.
   add_access(work.accesses, to, bytes, Use::kWrite);
+  hand_on(work.accesses, /*bytewise=*/true);
   runtime.monitor().submit(runtime.current_queue(index), std::move(work));
 }
 

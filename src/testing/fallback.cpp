@@ -352,11 +352,13 @@ void register_fallback() {
   // LibTorch would take these apart for a device without kernels of its own; the CPU does not, and
   // rounds differently.
   torch::Library& whole = add_library("aten");
-  for (const char* name :
-       {"_convolution", "convolution", "convolution_backward", "native_group_norm",
-        "native_layer_norm", "scaled_dot_product_attention", "lstm.input", "lstm.data", "gru.input",
-        "gru.data", "rnn_tanh.input", "rnn_tanh.data", "rnn_relu.input", "rnn_relu.data",
-        "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"}) {
+  for (const char* name : {"_convolution",      "convolution",       "convolution_backward",
+                           "native_group_norm", "native_layer_norm", "scaled_dot_product_attention",
+                           "lstm.input",        "lstm.data",         "gru.input",
+                           "gru.data",          "rnn_tanh.input",    "rnn_tanh.data",
+                           "rnn_relu.input",    "rnn_relu.data",     "lstm_cell",
+                           "gru_cell",          "rnn_tanh_cell",     "rnn_relu_cell",
+                           "silu_backward",     "mish_backward"}) {
     whole.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
   }
 }

@@ -120,6 +120,13 @@ class DeviceGuard final : public c10::impl::DeviceGuardImplInterface {
     Runtime::get().throw_errors(recorded.device);
   }
 
+  double elapsedTime(void* first, void* second, c10::DeviceIndex /*index*/) const override {
+    const auto mark_of = [](void* event) {
+      return event == nullptr ? Mark{} : static_cast<Event*>(event)->mark;
+    };
+    return Runtime::get().monitor().milliseconds_between(mark_of(first), mark_of(second));
+  }
+
   void destroyEvent(void* event, c10::DeviceIndex /*index*/) const noexcept override {
     delete static_cast<Event*>(event);
   }

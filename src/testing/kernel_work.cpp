@@ -19,10 +19,30 @@ bool is_written(const c10::Argument& argument) {
 
 /// In-place operations that do not look at what was there.
 bool overwrites(std::string_view name) {
-  static constexpr std::array kNames = {"aten::copy_",        "aten::fill_",     "aten::zero_",
-                                        "aten::normal_",      "aten::uniform_",  "aten::random_",
-                                        "aten::exponential_", "aten::bernoulli_"};
+  static constexpr std::array kNames = {
+      "aten::copy_",       "aten::fill_",   "aten::zero_",        "aten::normal_",
+      "aten::uniform_",    "aten::random_", "aten::exponential_", "aten::bernoulli_",
+      "aten::log_normal_", "aten::cauchy_", "aten::geometric_"};
   return std::ranges::find(kNames, name) != kNames.end();
+}
+
+const c10::IValue* argument_named(const c10::FunctionSchema& schema,
+                                  const std::vector<c10::IValue>& arguments,
+                                  std::string_view name) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (schema.arguments()[i].name() == name) return &arguments[i];
+  }
+  return nullptr;
+}
+
+/// Whether an operation that writes piece by piece computes with the old values of the pieces.
+bool accumulates(const c10::FunctionSchema& schema, const std::vector<c10::IValue>& arguments) {
+  const auto* const accumulate = argument_named(schema, arguments, "accumulate");
+  if (accumulate != nullptr && accumulate->isBool()) return accumulate->toBool();
+  const auto* const self = argument_named(schema, arguments, "include_self");
+  if (self != nullptr && self->isBool()) return self->toBool();
+  const auto* const reduce = argument_named(schema, arguments, "reduce");
+  return reduce != nullptr && reduce->isString();
 }
 
 /// True for arguments whose old values an operation passes on and does not look at: what is written
@@ -33,16 +53,30 @@ bool passes_on(const c10::FunctionSchema& schema, const std::vector<c10::IValue>
   std::string_view name = schema.name();
   if (name.ends_with('_')) name.remove_suffix(1);
   static constexpr std::array kPiecewise = {
-      "aten::index_put",    "aten::_index_put_impl", "aten::_unsafe_index_put",
-      "aten::index_copy",   "aten::index_fill",      "aten::scatter",
-      "aten::masked_fill",  "aten::masked_scatter",  "aten::put",
-      "aten::fill_diagonal"};
-  if (std::ranges::find(kPiecewise, name) != kPiecewise.end()) return true;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    if (schema.arguments()[i].name() != "beta" || !arguments[i].isScalar()) continue;
-    return arguments[i].toScalar().equal(0);
+      "aten::index_put",     "aten::_index_put_impl", "aten::_unsafe_index_put",
+      "aten::index_copy",    "aten::index_fill",      "aten::scatter",
+      "aten::masked_fill",   "aten::masked_scatter",  "aten::put",
+      "aten::fill_diagonal", "aten::scatter_reduce",  "aten::index_reduce"};
+  if (std::ranges::find(kPiecewise, name) != kPiecewise.end()) {
+    return !accumulates(schema, arguments);
   }
-  return false;
+  const auto* const beta = argument_named(schema, arguments, "beta");
+  return beta != nullptr && beta->isScalar() && beta->toScalar().equal(0);
+}
+
+/// True for arguments of which values choose what is read: rows of a table, pages of a cache.
+bool reads_some(const c10::FunctionSchema& schema, std::size_t index) {
+  if (index != 0) return false;
+  std::string_view name = schema.name();
+  if (name.ends_with('_')) name.remove_suffix(1);
+  static constexpr std::array kChosen = {
+      "aten::index_select",  "aten::index",           "aten::_unsafe_index",
+      "aten::gather",        "aten::embedding",       "aten::take",
+      "aten::masked_select", "aten::_embedding_bag",  "aten::_embedding_bag_forward_only",
+      "aten::index_put",     "aten::_index_put_impl", "aten::_unsafe_index_put",
+      "aten::put",           "aten::index_add",       "aten::index_reduce",
+      "aten::scatter",       "aten::scatter_add",     "aten::scatter_reduce"};
+  return std::ranges::find(kChosen, name) != kChosen.end();
 }
 
 /// True for arguments that are written although the schema calls them read.
@@ -50,16 +84,12 @@ bool is_written_in_secret(const c10::FunctionSchema& schema,
                           const std::vector<c10::IValue>& arguments, std::string_view argument) {
   if (argument != "running_mean" && argument != "running_var") return false;
   const std::string_view name = schema.name();
-  if (name.find("batch_norm") == std::string_view::npos &&
-      name.find("instance_norm") == std::string_view::npos) {
-    return false;
-  }
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const std::string_view other = schema.arguments()[i].name();
-    if ((other == "training" || other == "train" || other == "use_input_stats") &&
-        arguments[i].isBool()) {
-      return arguments[i].toBool();
-    }
+  const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
+  if ((!has("batch_norm") && !has("instance_norm")) || has("backward")) return false;
+  if (has("update_stats") || has("gather_stats")) return true;
+  for (const char* flag : {"training", "train", "use_input_stats"}) {
+    const auto* const value = argument_named(schema, arguments, flag);
+    if (value != nullptr && value->isBool()) return value->toBool();
   }
   return false;
 }
@@ -114,9 +144,9 @@ Accesses accesses_of(const c10::FunctionSchema& schema, const std::vector<c10::I
       if (!tensor.defined() || tensor.is_cpu()) return;
       const std::size_t first = accesses.size();
       add_access(accesses, tensor, use);
-      if (!passes_on(schema, arguments, i)) return;
       for (std::size_t added = first; added < accesses.size(); ++added) {
-        accesses[added].may_be_unwritten = true;
+        accesses[added].may_be_unwritten = passes_on(schema, arguments, i);
+        accesses[added].reads_some = reads_some(schema, i);
       }
     });
   }

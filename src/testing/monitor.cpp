@@ -93,6 +93,12 @@ void Monitor::host_work(Nanoseconds duration) {
   time_.host_work(duration);
 }
 
+void Monitor::advance_host(Nanoseconds duration) {
+  const std::lock_guard lock(mutex_);
+  time_.check("advance_host", duration);
+  time_.host_work(duration);
+}
+
 void Monitor::handle(const RaceReport& report) {
   races_.push_back(report);
   if (action_ == RaceAction::kThrow) throw RaceError(report);
@@ -109,6 +115,9 @@ void Monitor::submit(StreamQueue& stream, Work work) {
 void Monitor::submit(StreamQueue& stream, Work work, std::exception_ptr* error) {
   const std::lock_guard lock(mutex_);
   const Nanoseconds delay = FaultScript::take_delay();
+  time_.check(work.name, delay);
+  time_.check(work.name, work.cost);
+  time_.check(work.name, work.cost + delay);
   if (action_ == RaceAction::kIgnore) {
     work.accesses.clear();
   } else if (!work.reported) {
@@ -151,7 +160,7 @@ void Monitor::submit_and_wait(StreamQueue& stream, Work work, bool program_waits
 
 Mark Monitor::mark(StreamQueue& stream) {
   const std::lock_guard lock(mutex_);
-  return {stream.record(), checker_.snapshot(stream.actor()), time_.tail(stream.actor())};
+  return {stream.record(), checker_.snapshot(stream.actor()), time_.tail(stream.actor()), epoch_};
 }
 
 Mark Monitor::record(StreamQueue& stream) {
@@ -165,15 +174,15 @@ Mark Monitor::record(StreamQueue& stream) {
 void Monitor::wait(StreamQueue& stream, const Mark& mark) {
   const std::lock_guard lock(mutex_);
   stream.wait_for(mark.marker);
-  checker_.wait(stream.actor(), mark.seen);
-  time_.wait(stream.actor(), mark.time + FaultScript::take_delay());
+  if (is_current(mark)) checker_.wait(stream.actor(), mark.seen);
+  time_.wait(stream.actor(), time_of(mark), FaultScript::take_delay());
 }
 
 void Monitor::host_wait(const Mark& mark, bool orders) {
   mark.marker.wait();
   const std::lock_guard lock(mutex_);
-  if (orders) checker_.host_wait(mark.seen);
-  time_.host_wait(mark.time);
+  if (orders && is_current(mark)) checker_.host_wait(mark.seen);
+  time_.host_wait(time_of(mark));
   time_.host_work(FaultScript::take_delay());
 }
 
@@ -181,35 +190,56 @@ bool Monitor::reached(const Mark& mark, bool program_asks) {
   {
     const std::lock_guard lock(mutex_);
     if (program_asks) time_.host_work(time_.costs.query + FaultScript::take_delay());
-    if (mark.time > time_.now()) return false;
+    if (time_of(mark) > time_.now()) return false;
     if (is_held() && !mark.marker.reached()) return false;
   }
   mark.marker.wait();
   if (program_asks) {
     const std::lock_guard lock(mutex_);
-    checker_.host_wait(mark.seen);
+    if (is_current(mark)) checker_.host_wait(mark.seen);
   }
   return true;
 }
 
-void Monitor::add_hold(const std::shared_ptr<Latch>& hold) {
+bool Monitor::Hold::closed() const {
+  const auto hold = latch.lock();
+  return hold && !hold->is_open();
+}
+
+void Monitor::add_hold(StreamQueue& stream, const std::shared_ptr<Latch>& hold) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(holds_, [](const auto& weak) { return weak.expired(); });
-  holds_.push_back(hold);
+  std::erase_if(holds_, [](const Hold& each) { return each.latch.expired(); });
+  holds_.push_back({stream.actor(), hold});
+}
+
+std::string Monitor::held_streams() const {
+  const std::lock_guard lock(mutex_);
+  std::string names;
+  for (const Hold& hold : holds_) {
+    if (!hold.closed()) continue;
+    names += (names.empty() ? "" : ", ") + checker_.name_of(hold.stream);
+  }
+  return names;
 }
 
 void Monitor::open_holds() noexcept {
   const std::lock_guard lock(mutex_);
-  for (const auto& weak : holds_) {
-    if (const auto hold = weak.lock()) hold->open();
+  for (const Hold& each : holds_) {
+    if (const auto hold = each.latch.lock()) hold->open();
   }
 }
 
-bool Monitor::is_held() {
-  return std::ranges::any_of(holds_, [](const auto& weak) {
-    const auto hold = weak.lock();
-    return hold && !hold->is_open();
-  });
+double Monitor::milliseconds_between(const Mark& first, const Mark& second) const {
+  const std::lock_guard lock(mutex_);
+  return std::chrono::duration<double, std::milli>(time_of(second) - time_of(first)).count();
+}
+
+Nanoseconds Monitor::time_of(const Mark& mark) const {
+  return is_current(mark) ? mark.time : Nanoseconds::zero();
+}
+
+bool Monitor::is_held() const {
+  return std::ranges::any_of(holds_, &Hold::closed);
 }
 
 void Monitor::allocate(StreamQueue& stream, const void* data, std::int64_t bytes,
@@ -277,6 +307,7 @@ void Monitor::host_access(std::string name, Accesses accesses) {
 
 void Monitor::reset() {
   const std::lock_guard lock(mutex_);
+  ++epoch_;
   checker_.reset();
   time_.reset();
   races_.clear();

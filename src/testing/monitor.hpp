@@ -18,6 +18,7 @@
 #include <offstage/testing/timeline.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -42,11 +43,13 @@ struct Work {
 };
 
 /// A point in the work of a stream, in the three senses of it: what has run, what happened before,
-/// and when. One recording of an event. Made by default: reached at the start.
+/// and when. One recording of an event. Made by default: reached at the start; so is one that was
+/// made before the last `Monitor::reset()`, and nothing happened before that.
 struct Mark {
   StreamMarker marker;
   VectorClock seen;
   Nanoseconds time{0};
+  std::uint64_t epoch = 0;  ///< How often the monitor had been reset.
 };
 
 /// The race checker and the virtual time, and one lock over both: tasks are checked in the order in
@@ -71,11 +74,14 @@ class Monitor {
   [[nodiscard]] Timeline timeline() const;
   [[nodiscard]] std::vector<RaceReport> races() const;
   void host_work(Nanoseconds duration);
+  /// The same for the program. @throws InvalidArgument if the clock has no room for it.
+  void advance_host(Nanoseconds duration);
 
   // --- tasks ---
 
   /// A task whose memory is not there is not run: it fails as one on a real device would.
-  /// @throws RaceError if the action is kThrow; the task is not queued then.
+  /// @throws RaceError if the action is kThrow, InvalidArgument for a cost that cannot be; the task
+  ///         is not queued then.
   void submit(StreamQueue& stream, Work work);
   /// Looks whether `work` will use memory that was given back: before memory for its results is
   /// taken, which may be the same.
@@ -97,13 +103,19 @@ class Monitor {
   /// keeps it from being so.
   /// @param program_asks  True: costs the host time, and a yes orders what comes after.
   [[nodiscard]] bool reached(const Mark& mark, bool program_asks);
-  /// Notes a hold, until it is opened.
-  void add_hold(const std::shared_ptr<Latch>& hold);
+  /// Of virtual time.
+  [[nodiscard]] double milliseconds_between(const Mark& first, const Mark& second) const;
+  /// Notes a hold of a stream, until it is opened.
+  void add_hold(StreamQueue& stream, const std::shared_ptr<Latch>& hold);
+  /// The names of the streams that are held, with commas between them.
+  [[nodiscard]] std::string held_streams() const;
   void open_holds() noexcept;
 
   // --- memory ---
   void allocate(StreamQueue& stream, const void* data, std::int64_t bytes, bool new_segment);
-  /// A finding that is to be thrown waits in the stream's error slot.
+  /// A block goes back, after what `stream` has queued and what the events of `users` saw. It is
+  /// judged here and not again when it is reused. A finding that is to be thrown waits in the
+  /// stream's error slot.
   void free(StreamQueue& stream, const void* data, std::int64_t bytes,
             std::span<const Mark> users) noexcept;
   void release(const void* data, std::int64_t bytes);
@@ -130,16 +142,25 @@ class Monitor {
  private:
   void submit(StreamQueue& stream, Work work, std::exception_ptr* error);
   void handle(const RaceReport& report);
-  [[nodiscard]] bool is_held();
+  [[nodiscard]] bool is_held() const;
+  /// The time of a mark, which starts anew with each epoch.
+  [[nodiscard]] Nanoseconds time_of(const Mark& mark) const;
+  [[nodiscard]] bool is_current(const Mark& mark) const { return mark.epoch == epoch_; }
 
   mutable std::mutex mutex_;
+  std::uint64_t epoch_ = 0;
   RaceAction action_ = RaceAction::kThrow;
   RaceChecker checker_;
   VirtualTime time_;
   Graveyard graveyard_;
   ErrorSlot errors_;
   std::vector<RaceReport> races_;
-  std::vector<std::weak_ptr<Latch>> holds_;
+  struct Hold {
+    ActorId stream;
+    std::weak_ptr<Latch> latch;
+    [[nodiscard]] bool closed() const;
+  };
+  std::vector<Hold> holds_;
 };
 
 }  // namespace testing::detail

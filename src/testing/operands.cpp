@@ -22,7 +22,7 @@ using torch::jit::Stack;
 // Index tensors may be on the host, as on CUDA, and batch sizes always are.
 bool takes_host_tensors(const c10::OperatorHandle& op) {
   const std::string_view name = op.schema().name();
-  return name == "aten::index" || name == "aten::index_put_" || name == "aten::_unsafe_index" ||
+  return name == "aten::index" || name == "aten::_unsafe_index" ||
          name == "aten::_index_put_impl_" || op.schema().overload_name() == "data";
 }
 
@@ -92,7 +92,6 @@ at::Tensor to_meta(const at::Tensor& tensor) {
   at::Tensor meta =
       at::detail::empty_strided_meta(tensor.sizes(), tensor.strides(), tensor.scalar_type());
   meta._set_conj(tensor.is_conj());
-  meta._set_neg(tensor.is_neg());
   keep_number_flag(tensor, meta);
   return meta;
 }

@@ -3,6 +3,7 @@
 
 #include <offstage/base/error.hpp>
 
+#include <algorithm>
 #include <iterator>
 #include <string>
 
@@ -76,6 +77,25 @@ PinnedState PinnedRanges::classify(const void* data, std::int64_t bytes) const {
   const std::uintptr_t last = first + to_length(length);
   if (begin >= last) return PinnedState::kPageable;
   return begin + to_length(bytes) <= last ? PinnedState::kPinned : PinnedState::kCrosses;
+}
+
+std::vector<std::pair<const void*, std::int64_t>> PinnedRanges::parts(const void* data,
+                                                                      std::int64_t bytes) const {
+  std::vector<std::pair<const void*, std::int64_t>> parts;
+  if (bytes <= 0) return parts;
+  const std::uintptr_t begin = to_address(data);
+  const std::uintptr_t end = begin + to_length(bytes);
+  const std::lock_guard lock(mutex_);
+  auto range = ranges_.upper_bound(begin);
+  if (range != ranges_.begin()) --range;
+  for (; range != ranges_.end() && range->first < end; ++range) {
+    const std::uintptr_t first = std::max(begin, range->first);
+    const std::uintptr_t last = std::min(end, range->first + to_length(range->second));
+    if (first >= last) continue;
+    parts.emplace_back(reinterpret_cast<const void*>(first),
+                       static_cast<std::int64_t>(last - first));
+  }
+  return parts;
 }
 
 std::int64_t PinnedRanges::bytes() const {

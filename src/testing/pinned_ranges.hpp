@@ -41,6 +41,10 @@ class PinnedRanges {
 
   [[nodiscard]] PinnedState classify(const void* data, std::int64_t bytes) const;
 
+  /// The parts of [data, data + bytes) that lie in ranges, in order: address and bytes.
+  [[nodiscard]] std::vector<std::pair<const void*, std::int64_t>> parts(const void* data,
+                                                                        std::int64_t bytes) const;
+
   /// The sum of all ranges.
   [[nodiscard]] std::int64_t bytes() const;
 

@@ -126,11 +126,34 @@ void RaceChecker::note(ActorId actor, std::string name, Accesses accesses) {
   for (const Access& access : task->accesses) {
     if (access.layout.empty()) continue;
     if (access.writes) {
+      const auto unwritten = unwritten_after(access, task->accesses);
       memory_.add_write({task, &access}, clocks_[kHost]);
+      for (const auto& [begin, end] : unwritten) memory_.mark_unwritten(begin, end);
     } else if (access.reads) {
       memory_.add_read({task, &access}, clocks_[kHost]);
     }
   }
+}
+
+std::vector<std::pair<Address, Address>> RaceChecker::unwritten_after(
+    const Access& copy, const Accesses& accesses) const {
+  std::vector<std::pair<Address, Address>> stretches;
+  if (copy.source < 0) return stretches;
+  const ByteLayout& from = accesses[static_cast<std::size_t>(copy.source)].layout;
+  const ByteLayout& to = copy.layout;
+  if (copy.bytewise && from.dense() && to.dense()) {
+    stretches = memory_.unwritten_in(from);
+    for (auto& [begin, end] : stretches) {
+      begin = begin - from.begin() + to.begin();
+      end = end - from.begin() + to.begin();
+    }
+  } else if (!memory_.is_written_in(from)) {
+    to.any_run([&](Address begin, Address end) {
+      stretches.emplace_back(begin, end);
+      return false;
+    });
+  }
+  return stretches;
 }
 
 std::optional<RaceReport> RaceChecker::check(const Suspect& suspect) const {
@@ -160,6 +183,7 @@ std::optional<RaceReport> RaceChecker::check_cells(const Suspect& suspect,
                                                    const Access& access) const {
   const ByteLayout& layout = access.layout;
   std::optional<RaceReport> found;
+  std::optional<RaceReport> unwritten;  // Of a read of some: what it may be about.
   Address reached = layout.begin();
   memory_.any_cell(layout.begin(), layout.end(), [&](Address first, const Cell& cell) {
     const Address begin = std::max(first, layout.begin());
@@ -188,20 +212,34 @@ std::optional<RaceReport> RaceChecker::check_cells(const Suspect& suspect,
     }
     if (cell.state == MemoryState::kAllocated && access.reads && !access.may_be_unwritten &&
         layout.touches(begin, end)) {
+      if (unwritten) return false;
       is(RaceKind::kNeverWritten, cell.write, true);
-      if (cell.freed.task) {
-        found->text += "; '" + cell.freed.task->name + "' (" + names_[cell.freed.actor()] +
-                       ", task " + std::to_string(cell.freed.number()) +
-                       ") gave back what was there before: a tensor from then has outlived it";
-      }
-      return true;
+      found->text += history_of(cell);
+      if (!access.reads_some) return true;
+      unwritten = std::exchange(found, std::nullopt);
     }
     return false;
   });
+  if (!found && unwritten && !memory_.is_written_in(layout)) found = std::move(unwritten);
   if (!found && access.device && reached < layout.end() && layout.touches(reached, layout.end())) {
     found = report(RaceKind::kNotAllocated, suspect, access, nullptr, false, reached, layout.end());
   }
   return found;
+}
+
+std::string RaceChecker::history_of(const Cell& cell) const {
+  const auto name = [&](const Touch& touch) {
+    return "; '" + touch.task->name + "' (" + names_[touch.actor()] + ", task " +
+           std::to_string(touch.number()) + ")";
+  };
+  if (cell.freed.task) {
+    return name(cell.freed) +
+           " gave back what was there before: a tensor from then has outlived it";
+  }
+  if (cell.write.task && cell.write.access->source >= 0) {
+    return name(cell.write) + " has copied it from memory that nothing had written";
+  }
+  return "";
 }
 
 std::optional<RaceReport> RaceChecker::check_sparse_uses(const Suspect& suspect,

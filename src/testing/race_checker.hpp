@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 OFFSTAGE_NAMESPACE_BEGIN
@@ -31,6 +32,7 @@ class RaceChecker {
 
   /// A stream, by the name that reports call it.
   [[nodiscard]] ActorId add_actor(std::string name);
+  [[nodiscard]] const std::string& name_of(ActorId actor) const { return names_[actor]; }
 
   // --- order ---
 
@@ -95,6 +97,10 @@ class RaceChecker {
   [[nodiscard]] std::optional<RaceReport> check(const Suspect& suspect) const;
   [[nodiscard]] std::optional<RaceReport> check(const Suspect& suspect, const Access& access) const;
   void note(ActorId actor, std::string name, Accesses accesses);
+  /// The part of what `copy` writes that is to count as never written, because its source does.
+  [[nodiscard]] std::vector<std::pair<Address, Address>> unwritten_after(
+      const Access& copy, const Accesses& accesses) const;
+  [[nodiscard]] std::string history_of(const Cell& cell) const;
   [[nodiscard]] std::optional<RaceReport> check_cells(const Suspect& suspect,
                                                       const Access& access) const;
   [[nodiscard]] std::optional<RaceReport> check_sparse_uses(const Suspect& suspect,

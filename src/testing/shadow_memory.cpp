@@ -145,6 +145,33 @@ void ShadowMemory::mark_written(Address begin, Address end) {
   }
 }
 
+std::vector<std::pair<Address, Address>> ShadowMemory::unwritten_in(
+    const ByteLayout& layout) const {
+  std::vector<std::pair<Address, Address>> unwritten;
+  any_cell(layout.begin(), layout.end(), [&](Address begin, const Cell& cell) {
+    if (cell.state == MemoryState::kAllocated) {
+      unwritten.emplace_back(std::max(begin, layout.begin()), std::min(cell.end, layout.end()));
+    }
+    return false;
+  });
+  return unwritten;
+}
+
+bool ShadowMemory::is_written_in(const ByteLayout& layout) const {
+  return any_cell(layout.begin(), layout.end(), [&](Address begin, const Cell& cell) {
+    return cell.state == MemoryState::kWritten && layout.touches(begin, cell.end);
+  });
+}
+
+void ShadowMemory::mark_unwritten(Address begin, Address end) {
+  cut(begin);
+  cut(end);
+  const auto last = cells_.lower_bound(end);
+  for (auto cell = cells_.lower_bound(begin); cell != last; ++cell) {
+    if (cell->second.state == MemoryState::kWritten) cell->second.state = MemoryState::kAllocated;
+  }
+}
+
 void ShadowMemory::cut(Address at) {
   auto cell = cells_.lower_bound(at);
   if (cell == cells_.begin()) return;

@@ -17,6 +17,7 @@
 #include <map>
 #include <optional>
 #include <utility>
+#include <vector>
 
 OFFSTAGE_NAMESPACE_BEGIN
 namespace testing::detail {
@@ -98,6 +99,14 @@ class ShadowMemory {
 
   /// Notes a write. One without gaps leaves one cell.
   void add_write(const Touch& touch, const VectorClock& host);
+
+  /// The stretches of `layout`'s hull that nothing has written.
+  [[nodiscard]] std::vector<std::pair<Address, Address>> unwritten_in(
+      const ByteLayout& layout) const;
+  /// True if one of its bytes has been written.
+  [[nodiscard]] bool is_written_in(const ByteLayout& layout) const;
+  /// What is written there counts as never written from here on.
+  void mark_unwritten(Address begin, Address end);
 
   [[nodiscard]] std::size_t cell_count() const noexcept { return cells_.size(); }
 

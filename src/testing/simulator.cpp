@@ -18,7 +18,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
-#include <limits>
 #include <mutex>
 #include <utility>
 
@@ -28,6 +27,8 @@ namespace {
 
 using detail::PinnedRanges;
 using detail::Runtime;
+
+constexpr std::chrono::hours kLongestCost(100 * 24);
 
 // LibTorch must be able to read "name:0": it knows letters and underscores, and compares with the
 // name in lower case.
@@ -195,8 +196,9 @@ bool Simulator::is_pinned(const void* data, std::int64_t bytes) const {
 
 StreamHold Simulator::hold(c10::Stream stream) {
   auto gate = std::make_shared<StreamHold::Gate>();
-  Runtime::get().monitor().add_hold(gate);
-  Runtime::get().queue(stream).enqueue([gate] { gate->wait(); });
+  detail::StreamQueue& queue = Runtime::get().queue(stream);
+  Runtime::get().monitor().add_hold(queue, gate);
+  queue.enqueue([gate] { gate->wait(); });
   return StreamHold(std::move(gate));
 }
 
@@ -213,14 +215,14 @@ std::vector<RaceReport> Simulator::races() const {
 }
 
 void Simulator::host_reads(const void* data, std::int64_t bytes, const std::string& name) {
-  if (is_pinned(data, bytes)) {
-    Runtime::get().monitor().host_access(name, data, bytes, /*writes=*/false);
+  for (const auto& [first, length] : PinnedRanges::get().parts(data, bytes)) {
+    Runtime::get().monitor().host_access(name, first, length, /*writes=*/false);
   }
 }
 
 void Simulator::host_writes(const void* data, std::int64_t bytes, const std::string& name) {
-  if (is_pinned(data, bytes)) {
-    Runtime::get().monitor().host_access(name, data, bytes, /*writes=*/true);
+  for (const auto& [first, length] : PinnedRanges::get().parts(data, bytes)) {
+    Runtime::get().monitor().host_access(name, first, length, /*writes=*/true);
   }
 }
 
@@ -246,6 +248,10 @@ void Simulator::set_costs(CostModel costs) {
       throw InvalidArgument("simulated accelerator: a cost must not be negative, got " +
                             std::to_string(duration.count()) + " ns");
     }
+    if (duration > kLongestCost) {
+      throw InvalidArgument("simulated accelerator: a cost must not be more than 100 days, got " +
+                            std::to_string(duration.count()) + " ns");
+    }
   }
   if (costs.query == std::chrono::nanoseconds::zero()) {
     throw InvalidArgument(
@@ -267,10 +273,7 @@ Timeline Simulator::timeline() const {
 }
 
 void Simulator::advance_host(std::chrono::nanoseconds duration) {
-  if (duration < std::chrono::nanoseconds::zero()) {
-    throw InvalidArgument("simulated accelerator: time does not go back");
-  }
-  Runtime::get().monitor().host_work(duration);
+  Runtime::get().monitor().advance_host(duration);
 }
 
 void Simulator::set_used_by_others(int index, std::int64_t bytes) {
@@ -286,8 +289,7 @@ void Simulator::set_memory_fraction(int index, double fraction) {
     throw InvalidArgument("simulated accelerator: a memory fraction must be in (0, 1], got " +
                           std::to_string(fraction));
   }
-  detail::BlockPool& pool = Runtime::get().device(to_index(index)).pool;
-  pool.set_limit(static_cast<std::int64_t>(fraction * static_cast<double>(pool.capacity())));
+  Runtime::get().device(to_index(index)).pool.set_fraction(fraction);
 }
 
 void Simulator::set_statistics(SimulatedStatistics statistics) {
@@ -347,6 +349,10 @@ std::string thread_residue() {
 
 void Simulator::reset() {
   Runtime& runtime = Runtime::get();
+  if (const std::string held = runtime.monitor().held_streams(); !held.empty()) {
+    throw StateError(
+        "simulated accelerator: a StreamHold is alive, and a reset would wait for ever: " + held);
+  }
   runtime.faults().clear();
   runtime.statistics = SimulatedStatistics::kComplete;
   std::string in_use;
@@ -361,8 +367,9 @@ void Simulator::reset() {
     device.pool.release_cached();
     device.pool.set_capacity(options_.capacity_bytes);
     device.pool.set_used_by_others(0);
-    device.pool.set_limit(std::numeric_limits<std::int64_t>::max());
+    device.pool.set_fraction(1);
     device.pool.reset_peaks();
+    device.next_pooled = 0;
     if (const auto bytes = memory(i).allocated; bytes > 0) {
       in_use += (in_use.empty() ? "" : ", ") + options_.name + ":" + std::to_string(i) + " has " +
                 std::to_string(bytes) + " bytes";

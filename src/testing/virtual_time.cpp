@@ -1,11 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "virtual_time.hpp"
 
+#include <offstage/base/error.hpp>
+
 #include <algorithm>
 #include <iterator>
+#include <limits>
 
 OFFSTAGE_NAMESPACE_BEGIN
 namespace testing::detail {
+namespace {
+
+/// Half of what 64 bits hold: a sum of two does not overflow.
+constexpr Nanoseconds kLatest = Nanoseconds::max() / 2;
+
+void check_cost(const std::string& name, Nanoseconds cost, Nanoseconds room) {
+  if (cost >= Nanoseconds::zero() && cost <= room) return;
+  throw InvalidArgument(
+      "simulated accelerator: '" + name + "' costs " + std::to_string(cost.count()) +
+      " ns, which is " +
+      (cost < Nanoseconds::zero() ? "negative" : "more than the clock can count"));
+}
+
+}  // namespace
 
 Nanoseconds EngineSchedule::take(Nanoseconds ready, Nanoseconds cost) {
   Nanoseconds start = ready;
@@ -32,6 +49,10 @@ void VirtualTime::add_stream(std::size_t device, std::string name) {
   streams_.push_back(std::move(stream));
 }
 
+void VirtualTime::check(const std::string& name, Nanoseconds cost) const {
+  check_cost(name, cost, kLatest - std::max(latest_, host_));
+}
+
 void VirtualTime::run(ActorId id, const std::string& name, Engine engine, Nanoseconds cost) {
   Stream& stream = streams_[id];
   if (!stream.used) order_.push_back(id);
@@ -47,6 +68,7 @@ void VirtualTime::run(ActorId id, const std::string& name, Engine engine, Nanose
   stream.stalled += start - std::max(stream.own_end, host_);
   stream.busy += cost;
   stream.own_end = stream.ready = start + cost;
+  latest_ = std::max(latest_, stream.own_end);
   if (recording) spans_.push_back({name, stream.name, engine, host_, start, start + cost});
 }
 
@@ -54,9 +76,11 @@ Nanoseconds VirtualTime::tail(ActorId stream) const {
   return std::max(streams_[stream].ready, host_);
 }
 
-void VirtualTime::wait(ActorId stream, Nanoseconds until) {
+void VirtualTime::wait(ActorId stream, Nanoseconds until, Nanoseconds delay) {
   host_ += costs.enqueue;
-  streams_[stream].ready = std::max(streams_[stream].ready, until);
+  Nanoseconds& ready = streams_[stream].ready;
+  ready = std::max(ready, until);
+  if (delay > Nanoseconds::zero()) ready = std::max(ready, host_) + delay;
 }
 
 void VirtualTime::host_wait(Nanoseconds until) {
@@ -86,7 +110,7 @@ void VirtualTime::reset() {
   order_.clear();
   std::fill(engines_.begin(), engines_.end(), Engines{});
   spans_.clear();
-  host_ = host_waited_ = Nanoseconds::zero();
+  latest_ = host_ = host_waited_ = Nanoseconds::zero();
 }
 
 }  // namespace testing::detail
@@ -96,21 +120,35 @@ namespace {
 
 std::chrono::nanoseconds time_for(std::int64_t amount, std::int64_t per_microsecond) {
   // In two steps: amount * 1000 must not overflow.
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 1000;
   const std::int64_t whole = amount / per_microsecond;
   const std::int64_t rest = amount % per_microsecond;
-  return std::chrono::nanoseconds(whole * 1000 + rest * 1000 / per_microsecond);
+  if (whole >= kMost) return std::chrono::nanoseconds::max();
+  const std::int64_t part =
+      per_microsecond < kMost ? rest * 1000 / per_microsecond : rest / (per_microsecond / 1000);
+  return std::chrono::nanoseconds(whole * 1000 + part);
+}
+
+std::chrono::nanoseconds sum_of(const std::string& name, std::chrono::nanoseconds latency,
+                                std::chrono::nanoseconds time) {
+  detail::check_cost(name, latency, detail::kLatest);
+  detail::check_cost(name, time, detail::kLatest);
+  return latency + time;
 }
 
 }  // namespace
 
 std::chrono::nanoseconds CostModel::cost_of(const KernelWork& work) const {
-  if (const auto own = kernels.find(work.name); own != kernels.end()) return own->second(work);
-  return kernel_latency + std::max(time_for(work.bytes, memory_bandwidth),
-                                   time_for(work.flops, flops_per_microsecond));
+  if (const auto own = kernels.find(work.name); own != kernels.end()) {
+    return sum_of(work.name, own->second(work), {});
+  }
+  return sum_of(work.name, kernel_latency,
+                std::max(time_for(work.bytes, memory_bandwidth),
+                         time_for(work.flops, flops_per_microsecond)));
 }
 
 std::chrono::nanoseconds CostModel::copy_cost(std::int64_t bytes, std::int64_t bandwidth) const {
-  return copy_latency + time_for(bytes, bandwidth);
+  return sum_of("copy", copy_latency, time_for(bytes, bandwidth));
 }
 
 std::string_view to_string(Engine engine) noexcept {

@@ -47,12 +47,16 @@ class VirtualTime {
   CostModel costs;
   bool recording = false;
 
+  /// @throws InvalidArgument  for a cost that is negative, or that the clock has no room for.
+  void check(const std::string& name, Nanoseconds cost) const;
+
   /// Queues a task; its cost comes on top of the time of queueing.
   void run(ActorId id, const std::string& name, Engine engine, Nanoseconds cost);
 
   /// When what is queued on `stream` will be done.
   [[nodiscard]] Nanoseconds tail(ActorId stream) const;
-  void wait(ActorId stream, Nanoseconds until);
+  /// @param delay  What the wait takes beyond that.
+  void wait(ActorId stream, Nanoseconds until, Nanoseconds delay = {});
   void host_wait(Nanoseconds until);
   void host_work(Nanoseconds duration) { host_ += duration; }
   [[nodiscard]] Nanoseconds now() const noexcept { return host_; }
@@ -76,6 +80,7 @@ class VirtualTime {
   std::vector<ActorId> order_;   // Those that were used, in the order of their first use.
   std::vector<Engines> engines_;
   std::vector<TimelineSpan> spans_;
+  Nanoseconds latest_{0};  // No task ends later.
   Nanoseconds host_{0};
   Nanoseconds host_waited_{0};
 };

@@ -151,5 +151,16 @@ TEST_F(SimulatorConditionsTest, AResetSaysWhatATestLeftBehindInItsThread) {
   EXPECT_EQ(residue(), "none");
 }
 
+TEST_F(SimulatorConditionsTest, AFractionIsOneOfALaterCapacityToo) {
+  simulator_.set_capacity(0, 100 * kMiB);
+  simulator_.set_memory_fraction(0, 0.25);
+  simulator_.set_capacity(0, 200 * kMiB);
+  EXPECT_THROW((void)bytes(52 * kMiB), c10::OutOfMemoryError);
+  EXPECT_NO_THROW((void)bytes(50 * kMiB));
+  simulator_.set_capacity(0, 40 * kMiB);
+  simulator_.empty_cache();
+  EXPECT_THROW((void)bytes(12 * kMiB), c10::OutOfMemoryError);
+}
+
 }  // namespace
 }  // namespace offstage::testing

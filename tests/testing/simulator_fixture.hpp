@@ -20,7 +20,8 @@ namespace offstage::testing {
 /// Two simulated devices, empty at the start of every test and at its end.
 class SimulatorTest : public ::testing::Test {
  protected:
-  void SetUp() override {
+  // Here and not in SetUp(): streams that members hold are taken from the pool after it.
+  SimulatorTest() {
 #ifdef __SANITIZE_THREAD__
     at::set_num_threads(1);  // The barriers of OpenMP are invisible to the thread sanitizer.
 #endif

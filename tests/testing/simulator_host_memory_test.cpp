@@ -8,6 +8,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 
 #include <cstring>
 
@@ -135,6 +136,43 @@ TEST_F(SimulatorHostMemoryTest, DownloadsToFreshPinnedMemoryAreQueued) {
   hold.release();
   default_stream().synchronize();
   EXPECT_TRUE(host.equal(at::full({8}, 3)));
+}
+
+TEST_F(SimulatorHostMemoryTest, OfARangeThatTheHostUsesThePinnedPartsAreLookedAt) {
+  constexpr std::int64_t kPage = 4096;
+  auto* const first = static_cast<std::byte*>(memory_->allocate(4 * kPage));
+  memory_->pin(first + kPage, kPage);
+  memory_->pin(first + 2 * kPage, kPage);
+  const at::Tensor device = at::ones({kPage}, on_device().dtype(at::kByte));
+  const auto race_of = [&](std::int64_t begin, std::int64_t end) {
+    try {
+      simulator_.host_reads(first + begin, end - begin);
+    } catch (const RaceError& error) {
+      return error.report().begin - reinterpret_cast<std::uintptr_t>(first);
+    }
+    return std::uintptr_t{0};
+  };
+  over(first + 2 * kPage, kPage).copy_(device, /*non_blocking=*/true);
+  EXPECT_EQ(race_of(2 * kPage, 4 * kPage), 2 * kPage) << "it ends beyond the registration";
+  EXPECT_EQ(race_of(0, 4 * kPage), 2 * kPage) << "it begins before two of them";
+  EXPECT_EQ(race_of(kPage + 1, 2 * kPage + 1), 2 * kPage) << "it crosses from one to the other";
+  EXPECT_EQ(race_of(0, 2 * kPage), 0U);
+  EXPECT_EQ(race_of(3 * kPage, 4 * kPage), 0U);
+  default_stream().synchronize();
+  memory_->unpin(first + kPage, kPage);
+  memory_->unpin(first + 2 * kPage, kPage);
+  memory_->free(first, 4 * kPage);
+}
+
+TEST_F(SimulatorHostMemoryTest, MemoryThatIsFreedWhilePinnedIsPinnedNoLonger) {
+  constexpr std::int64_t kPage = 4096;
+  const std::int64_t before = simulator_.pinned_bytes();
+  auto* const data = static_cast<std::byte*>(memory_->allocate(3 * kPage));
+  memory_->pin(data, kPage);
+  memory_->pin(data + kPage, 2 * kPage);
+  memory_->free(data, 3 * kPage);
+  EXPECT_EQ(simulator_.pinned_bytes(), before);
+  EXPECT_THROW(simulator_.synchronize(), HostMemoryError);
 }
 
 }  // namespace

@@ -245,5 +245,15 @@ TEST_F(SimulatorGradientsTest, OfLosses) {
                        [](const Tensors& t) { return at::smooth_l1_loss(t[0], t[1]); });
 }
 
+TEST_F(SimulatorGradientsTest, OfActivationsAreTheCpusBitForBit) {
+  const at::Tensor input = at::randn({1000}).mul(4);
+  const auto expect_equal = [&](const auto& activation) {
+    EXPECT_TRUE(gradient({input}, simulator_.device(), activation)
+                    .equal(gradient({input}, at::kCPU, activation)));
+  };
+  expect_equal([](const Tensors& t) { return at::silu(t[0]); });
+  expect_equal([](const Tensors& t) { return at::mish(t[0]); });
+}
+
 }  // namespace
 }  // namespace offstage::testing

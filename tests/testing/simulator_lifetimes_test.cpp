@@ -210,5 +210,32 @@ TEST_F(SimulatorLifetimesTest, WhatTheRaceCheckerRefusesIsNotCounted) {
   EXPECT_EQ(simulator_.counters() - before, SimulatorCounters());
 }
 
+TEST_F(SimulatorLifetimesTest, ABlockThatIsHeldForARecordedStreamIsNotUsedAfterItsFreeEither) {
+  at::Tensor x = ones(16);
+  at::Tensor stale = alias(x);
+  x.record_stream(other_);
+  const StreamHold hold = simulator_.hold(other_);
+  x.reset();
+  EXPECT_THAT(error_of([&] { stale.fill_(2); }), HasSubstr("use after free: 'aten::fill_'"));
+  order(other_, default_stream());
+  EXPECT_THAT(error_of([&] { stale.fill_(2); }), HasSubstr("use after free: 'aten::fill_'"));
+}
+
+TEST_F(SimulatorLifetimesTest, AFreeIsJudgedByWhatOrdersItWhenItIsCalledAndNotLater) {
+  at::Tensor x = ones(16);
+  const c10::Stream another = new_stream();
+  order(default_stream(), other_);
+  at::Tensor sum;
+  on(other_, [&] { sum = x.add(1); });
+  x.record_stream(another);  // The wrong one.
+  x.reset();
+  EXPECT_THAT(error_of([&] { other_.synchronize(); }), HasSubstr("'free'")) << "it is too late";
+  ASSERT_EQ(simulator_.races().size(), 1U);
+  EXPECT_EQ(simulator_.races().front().first.name, "aten::add");
+  (void)ones(16);
+  EXPECT_EQ(simulator_.races().size(), 1U) << "it is judged once";
+  on(other_, [&] { sum.reset(); });
+}
+
 }  // namespace
 }  // namespace offstage::testing

@@ -45,6 +45,12 @@ class NaiveOrder {
     streams_[stream].set(node);
     return node;
   }
+  /// A task that also comes after `seen`, which its stream's later tasks do not.
+  std::size_t task_behind(std::size_t stream, const Past& seen) {
+    const std::size_t node = task(stream);
+    pasts_[node] |= seen;
+    return node;
+  }
   [[nodiscard]] Past record(std::size_t stream) const { return streams_[stream] | host_; }
   void wait(std::size_t stream, const Past& event) { streams_[stream] |= event; }
   void host_wait(const Past& event) { host_ |= event; }
@@ -210,17 +216,24 @@ class Program {
   std::string free_and_allocate() {
     Buffer& buffer = buffers_[pick(0, 1)];
     const std::size_t stream = buffer.stream;
-    const bool recorded = pick(0, 1) == 1;
-    if (recorded) {
-      for (const c10::Stream& user : streams_) buffer.tensor.record_stream(user);
+    std::string text = "free of a block of " + std::to_string(stream);
+    NaiveOrder::Past seen;
+    if (pick(0, 1) == 1) {
+      const bool some = forgetful_ && pick(0, 1) == 1;
+      for (std::size_t user = 0; user < streams_.size(); ++user) {
+        if (some && pick(0, 2) == 0) continue;
+        buffer.tensor.record_stream(streams_[user]);
+        seen |= order_.record(user);
+        text += ", recorded on " + std::to_string(user);
+      }
     } else {
       order_behind(buffer, stream);
-      use(buffer, order_.task(stream), 0, kElements, true);
     }
+    use(buffer, order_.task_behind(stream, seen), 0, kElements, true);
     buffer.tensor.reset();
-    const std::string text = "free of a block of " + std::to_string(stream);
-    if (!racy_) buffer = on_device();
-    return text + (recorded ? ", recorded everywhere" : "");
+    if (racy_) return text;
+    buffer = on_device();
+    return text;
   }
 
   std::string kernel() {

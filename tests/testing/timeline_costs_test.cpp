@@ -8,6 +8,7 @@
 #include <ATen/ops/neg.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Event.h>
 
@@ -200,6 +201,31 @@ TEST_F(TimelineCostsTest, LookingForParkedMemoryTakesTheHostNoTime) {
   device.record_stream(copies_);
   device.reset();
   EXPECT_EQ(host_time_of([&] { (void)device_bytes(64); }), nanoseconds(0));
+}
+
+TEST_F(TimelineCostsTest, ADelayOfACopyBetweenDevicesIsTheCopysOwn) {
+  const at::Tensor from = at::zeros({20'000}, on_device(0).dtype(at::kByte));
+  at::Tensor to = at::zeros({20'000}, on_device(1).dtype(at::kByte));
+  simulator_.synchronize(0);
+  simulator_.synchronize(1);
+  change_costs([](CostModel& costs) { costs.peer_bandwidth = 1000; });
+  simulator_.faults().delay(FaultPoint::kCopy, FaultWhen::nth(1), microseconds(7));
+  EXPECT_EQ(time_of([&] { to.copy_(from); }), microseconds(27));
+  EXPECT_EQ(time_of([&] { to.copy_(from); }), microseconds(20));
+  at::Tensor beside = at::zeros({20'000}, from.options());
+  simulator_.faults().delay(FaultPoint::kCopy, FaultWhen::nth(1), microseconds(7));
+  EXPECT_EQ(time_of([&] { beside.copy_(from); }), microseconds(107));
+}
+
+TEST_F(TimelineCostsTest, ADelayOfAWaitComesOnTopOfWhatTheStreamStillDoes) {
+  at::Tensor device = at::ones({64}, on_device());  // Done at 100 us.
+  c10::Event event(c10::DeviceType::PrivateUse1);
+  event.record(copies_);
+  simulator_.faults().delay(FaultPoint::kWait, FaultWhen::nth(1), microseconds(30));
+  event.block(default_stream());
+  device.add_(1);
+  simulator_.synchronize();
+  EXPECT_EQ(simulator_.timeline().host, microseconds(230));
 }
 
 }  // namespace

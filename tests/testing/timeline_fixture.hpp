@@ -27,10 +27,7 @@ inline CostModel round_costs() {
 
 class TimelineTest : public SimulatorTest {
  protected:
-  void SetUp() override {
-    SimulatorTest::SetUp();
-    simulator_.set_costs(round_costs());
-  }
+  TimelineTest() { simulator_.set_costs(round_costs()); }
 
   at::Tensor device_bytes(std::int64_t count) const {
     return at::empty({count}, at::TensorOptions().dtype(at::kByte).device(simulator_.device()));

@@ -13,6 +13,7 @@
 #include <c10/core/Event.h>
 
 #include <chrono>
+#include <string>
 #include <vector>
 
 namespace offstage::testing {
@@ -202,6 +203,62 @@ TEST_F(TimelineTest, RatesAndDurationsAreChecked) {
   costs.copy_latency = nanoseconds(-1);
   EXPECT_THROW(simulator_.set_costs(costs), InvalidArgument);
   EXPECT_THROW(simulator_.advance_host(nanoseconds(-1)), InvalidArgument);
+}
+
+TEST_F(TimelineTest, ACostThatIsNegativeOrTakesTimeToItsEndIsRefusedAtTheCall) {
+  at::Tensor device = device_bytes(64);
+  device.fill_(1);
+  CostModel costs = round_costs();
+  nanoseconds cost{-5};
+  costs.kernels["aten::add"] = [&cost](const KernelWork&) { return cost; };
+  simulator_.set_costs(costs);
+  const auto refused = [&] {
+    try {
+      (void)device.add(1);
+    } catch (const InvalidArgument& error) {
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  EXPECT_NE(refused().find("'aten::add' costs -5 ns"), std::string::npos) << refused();
+  cost = nanoseconds::max();
+  EXPECT_NE(refused().find("'aten::add' costs 9223372036854775807 ns"), std::string::npos)
+      << refused();
+  cost = nanoseconds::max() / 3;
+  EXPECT_EQ(refused(), "none") << "once";
+  EXPECT_NE(refused().find("'aten::add' costs 3074457345618258602 ns"), std::string::npos)
+      << "but not twice: " << refused();
+  cost = microseconds(1);
+  EXPECT_EQ(refused(), "none") << "nothing was queued or timed of what was refused";
+  EXPECT_THROW(simulator_.advance_host(nanoseconds::max()), InvalidArgument);
+  costs.copy_latency = nanoseconds::max();
+  EXPECT_THROW(simulator_.set_costs(costs), InvalidArgument);
+}
+
+TEST_F(TimelineTest, RatesThatAreTooSlowForTheClockAreRefusedAtTheCall) {
+  CostModel costs = round_costs();
+  costs.flops_per_microsecond = 1;
+  const auto cost_of = [&](std::int64_t flops) {
+    return costs.cost_of({.name = "aten::mm", .bytes = 0, .flops = flops});
+  };
+  EXPECT_EQ(cost_of(2'000'000), std::chrono::seconds(2) + microseconds(100));
+  EXPECT_THROW((void)cost_of(std::int64_t{1} << 62), InvalidArgument);
+}
+
+TEST_F(TimelineTest, TwoEventsHaveTheVirtualTimeBetweenThem) {
+  const c10::DeviceType type = simulator_.device().type();
+  c10::Event first(type, c10::EventFlag::BACKEND_DEFAULT);
+  c10::Event second(type, c10::EventFlag::BACKEND_DEFAULT);
+  at::Tensor device = device_bytes(64);
+  device.fill_(1);
+  first.record(default_stream());
+  device.add_(1);
+  device.add_(1);
+  second.record(default_stream());
+  EXPECT_THROW((void)first.elapsedTime(second), c10::Error) << "they are not reached";
+  default_stream().synchronize();
+  EXPECT_DOUBLE_EQ(first.elapsedTime(second), 0.2);
+  EXPECT_DOUBLE_EQ(second.elapsedTime(first), -0.2);
 }
 
 }  // namespace

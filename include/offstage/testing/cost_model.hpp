@@ -18,7 +18,7 @@ namespace testing {
 /// What a kernel does, as far as a cost can be told from operands and shapes.
 struct KernelWork {
   std::string name;        ///< "aten::addmm".
-  std::int64_t bytes = 0;  ///< Of all operands and results, gaps left out.
+  std::int64_t bytes = 0;  ///< Of all operands, `out` ones too; not of results that are new.
   std::int64_t flops = 0;  ///< Multiply and add count as two; 0 where no formula is known.
 };
 
@@ -45,10 +45,12 @@ struct CostModel {
   Nanoseconds release_segment{200'000};   ///< Host time of giving a segment back.
 
   /// Costs of single operations, by name ("aten::addmm"), instead of the formula. A function must
-  /// depend on its argument alone.
+  /// depend on its argument alone. One that is negative, or that the clock cannot count, is an
+  /// `InvalidArgument` from the call of the operation, which is not queued.
   std::map<std::string, std::function<Nanoseconds(const KernelWork&)>> kernels;
 
   /// `kernels[name]`, else `kernel_latency` + the longer of bytes and flops.
+  /// @throws InvalidArgument for a negative cost and one of centuries.
   [[nodiscard]] Nanoseconds cost_of(const KernelWork& work) const;
 
   /// `copy_latency` + the time for the bytes.

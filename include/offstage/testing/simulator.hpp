@@ -33,7 +33,7 @@ inline constexpr int kMaxSimulatedDevices = 16;
 
 struct SimulatorOptions {
   /// The name of the device type ("sim:0"): lower case letters and underscores, and none that
-  /// LibTorch has. A process can only ever have one.
+  /// LibTorch has, "privateuseone" apart. A process can only ever have one.
   std::string name = "sim";
   /// 1 to `kMaxSimulatedDevices`.
   int device_count = 2;
@@ -226,7 +226,7 @@ class Simulator {
   [[nodiscard]] std::vector<RaceReport> races() const;
 
   /// Tell the checker that the host reads or writes pinned memory now: plain accesses are invisible
-  /// to it. Ignored for memory that is not pinned.
+  /// to it. Parts of the range that are not pinned are ignored.
   /// @throws RaceError if a queued copy is not done with it and the action is kThrow.
   void host_reads(const void* data, std::int64_t bytes, const std::string& name = "host read");
   void host_writes(const void* data, std::int64_t bytes, const std::string& name = "host write");
@@ -237,8 +237,8 @@ class Simulator {
 
   // --- virtual time ---
 
-  /// @throws InvalidArgument for a rate that is not more than 0, a negative cost, or a query that
-  ///         costs nothing.
+  /// @throws InvalidArgument for a rate that is not more than 0, a cost that is negative or more
+  ///         than 100 days, or a query that costs nothing.
   void set_costs(CostModel costs);
   [[nodiscard]] CostModel costs() const;
   /// Keeps a span for every task from here on, or stops doing so.
@@ -246,6 +246,7 @@ class Simulator {
   /// Since the start or the last reset.
   [[nodiscard]] Timeline timeline() const;
   /// The host computes something else for this long.
+  /// @throws InvalidArgument if that is negative, or more than the clock can count.
   void advance_host(std::chrono::nanoseconds duration);
 
   // --- memory as others leave it ---
@@ -253,7 +254,7 @@ class Simulator {
   /// Bytes of the device that other processes hold: they count in the device's figures and not in
   /// the allocator's.
   void set_used_by_others(int index, std::int64_t bytes);
-  /// The part of the device that this process may take, in (0, 1].
+  /// The part of the device that this process may take, in (0, 1]; of a later capacity too.
   void set_memory_fraction(int index, double fraction);
   void set_statistics(SimulatedStatistics statistics);
   /// Takes `2 * holes` blocks of `hole_bytes` on a stream and frees every second one.
@@ -265,11 +266,13 @@ class Simulator {
 
   /// Brings the devices back to their first state, between tests: forgets faults, waits for all
   /// devices, gives cached memory back, restores the options, capacities and costs, and starts
-  /// virtual time, peaks and races anew. Counters go on, and nothing of this is counted but the
+  /// virtual time, peaks, races and the pool of streams anew (take new streams after it: those from
+  /// before are handed out again). Counters go on, and nothing of this is counted but the
   /// released segments.
   /// @throws what a queued operation threw, or StateError that says what the test before left
   ///         behind: device memory in use, or a current device, current stream, inference or grad
   ///         mode of this thread that is not the first one. All of the above was done before.
+  /// @throws StateError that names the streams that a `StreamHold` holds. Nothing was done then.
   void reset();
 
  private:
