@@ -369,7 +369,6 @@ void Simulator::reset() {
     device.pool.set_used_by_others(0);
     device.pool.set_fraction(1);
     device.pool.reset_peaks();
-    device.next_pooled = 0;
     if (const auto bytes = memory(i).allocated; bytes > 0) {
       in_use += (in_use.empty() ? "" : ", ") + options_.name + ":" + std::to_string(i) + " has " +
                 std::to_string(bytes) + " bytes";

@@ -29,6 +29,7 @@ Tensors as_list(const std::tuple<Results...>& results) {
 class SimulatorComputeTest : public SimulatorTest {
  protected:
   void SetUp() override {
+    SimulatorTest::SetUp();
     at::manual_seed(7);
     inference_.emplace();
   }

@@ -20,8 +20,7 @@ namespace offstage::testing {
 /// Two simulated devices, empty at the start of every test and at its end.
 class SimulatorTest : public ::testing::Test {
  protected:
-  // Here and not in SetUp(): streams that members hold are taken from the pool after it.
-  SimulatorTest() {
+  void SetUp() override {
 #ifdef __SANITIZE_THREAD__
     at::set_num_threads(1);  // The barriers of OpenMP are invisible to the thread sanitizer.
 #endif

@@ -94,14 +94,5 @@ TEST_F(SimulatorResetTest, AHoldThatIsAliveIsNamedAndNothingIsReset) {
   EXPECT_EQ(error_of_reset(), "none");
 }
 
-TEST_F(SimulatorResetTest, ThePoolOfStreamsBeginsAnew) {
-  EXPECT_EQ(new_stream().id(), 1);
-  EXPECT_EQ(new_stream(1).id(), 1);
-  EXPECT_EQ(new_stream().id(), 2);
-  simulator_.reset();
-  EXPECT_EQ(new_stream().id(), 1);
-  EXPECT_EQ(new_stream(1).id(), 1);
-}
-
 }  // namespace
 }  // namespace offstage::testing

@@ -27,7 +27,10 @@ inline CostModel round_costs() {
 
 class TimelineTest : public SimulatorTest {
  protected:
-  TimelineTest() { simulator_.set_costs(round_costs()); }
+  void SetUp() override {
+    SimulatorTest::SetUp();
+    simulator_.set_costs(round_costs());
+  }
 
   at::Tensor device_bytes(std::int64_t count) const {
     return at::empty({count}, at::TensorOptions().dtype(at::kByte).device(simulator_.device()));

@@ -266,8 +266,7 @@ class Simulator {
 
   /// Brings the devices back to their first state, between tests: forgets faults, waits for all
   /// devices, gives cached memory back, restores the options, capacities and costs, and starts
-  /// virtual time, peaks, races and the pool of streams anew (take new streams after it: those from
-  /// before are handed out again). Counters go on, and nothing of this is counted but the
+  /// virtual time, peaks and races anew. Counters go on, and nothing of this is counted but the
   /// released segments.
   /// @throws what a queued operation threw, or StateError that says what the test before left
   ///         behind: device memory in use, or a current device, current stream, inference or grad
