@@ -267,7 +267,7 @@ class Simulator {
   /// Brings the devices back to their first state, between tests: forgets faults, waits for all
   /// devices, gives cached memory back, restores the options, capacities and costs, and starts
   /// virtual time, peaks and races anew. Counters go on, and nothing of this is counted but the
-  /// released segments.
+  /// released segments. The pool of streams goes on too: a context may still hold one of them.
   /// @throws what a queued operation threw, or StateError that says what the test before left
   ///         behind: device memory in use, or a current device, current stream, inference or grad
   ///         mode of this thread that is not the first one. All of the above was done before.
