@@ -94,5 +94,11 @@ TEST_F(SimulatorResetTest, AHoldThatIsAliveIsNamedAndNothingIsReset) {
   EXPECT_EQ(error_of_reset(), "none");
 }
 
+TEST_F(SimulatorResetTest, AStreamFromBeforeIsNotTheNextThatIsHandedOut) {
+  const c10::Stream copies = new_stream();
+  simulator_.reset();
+  EXPECT_NE(new_stream(), copies) << "two streams in one would hide their races";
+}
+
 }  // namespace
 }  // namespace offstage::testing
