@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What single operators read and write, where their schema does not say it.
-#include "simulator_fixture.hpp"
+#include "race_fixture.hpp"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/batch_norm_update_stats.h>
@@ -20,17 +20,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class RaceReportOperatorsTest : public SimulatorTest {
+class RaceReportOperatorsTest : public RaceTest {
  protected:
-  std::string race_of(const std::function<void()>& body) const {
-    try {
-      body();
-    } catch (const RaceError& error) {
-      return error.what();
-    }
-    return "no race";
-  }
-
   at::Tensor fresh() const { return at::empty({4, 4}, on_device()); }
 
   at::Tensor ones() const { return at::ones({4, 4}, on_device()); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What gives a program no order, although in fact it comes later: it would be a race elsewhere.
-#include "simulator_fixture.hpp"
+#include "race_fixture.hpp"
 
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/full.h>
@@ -16,17 +16,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class RaceReportOrderTest : public SimulatorTest {
+class RaceReportOrderTest : public RaceTest {
  protected:
-  std::string race_of(const std::function<void()>& body) const {
-    try {
-      body();
-    } catch (const RaceError& error) {
-      return error.what();
-    }
-    return "no race";
-  }
-
   /// A sum that is computed on the copy stream from a tensor that is then given back.
   at::Tensor sum_on_copies() {
     at::Tensor values = at::ones({4}, on_device());

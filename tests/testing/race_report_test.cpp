@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Races of programs that use the simulated accelerator through LibTorch.
-#include "simulator_fixture.hpp"
+#include "race_fixture.hpp"
 
 #include <offstage/base/error.hpp>
 
@@ -26,17 +26,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class RaceReportTest : public SimulatorTest {
+class RaceReportTest : public RaceTest {
  protected:
-  std::string race_of(const std::function<void()>& body) const {
-    try {
-      body();
-    } catch (const RaceError& error) {
-      return error.what();
-    }
-    return "no race";
-  }
-
   const c10::Stream copies_ = new_stream();
   const at::Tensor host_ = pinned(at::ones({4, 4}));
 };

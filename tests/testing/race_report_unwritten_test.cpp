@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads of what was never written: of parts that values choose, and by way of copies.
-#include "simulator_fixture.hpp"
+#include "race_fixture.hpp"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
@@ -20,17 +20,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class RaceReportUnwrittenTest : public SimulatorTest {
+class RaceReportUnwrittenTest : public RaceTest {
  protected:
-  std::string race_of(const std::function<void()>& body) const {
-    try {
-      body();
-    } catch (const RaceError& error) {
-      return error.what();
-    }
-    return "no race";
-  }
-
   /// Eight rows of which the first `count` are written.
   at::Tensor rows(std::int64_t count) const {
     at::Tensor all = at::empty({8, 4}, on_device());
